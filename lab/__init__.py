@@ -1,0 +1,1 @@
+"""Six real hosts and a real tailnet on one machine."""

@@ -1,0 +1,1 @@
+"""Data sets: building, cutting into chunks, manifests, receiving and verifying."""

@@ -1,0 +1,1 @@
+"""The fleet: one probe per host, pyinfra operations, phase gates, lock and receipts."""

@@ -1,0 +1,1 @@
+"""What runs on a node: reading data, the model, training rounds, averaging, judging."""
