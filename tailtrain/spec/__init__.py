@@ -1,1 +1,96 @@
 """The specification's types, Q16.16 arithmetic, and JSON exactly as Lean writes it."""
+
+from tailtrain.spec.apportionment import Weight, apportion, q16_weights
+from tailtrain.spec.colonizer import SwarmColonizer
+from tailtrain.spec.defaults import lean_default_config
+from tailtrain.spec.fixed_point import ONE, Q16_16, ZERO
+from tailtrain.spec.host_data import (
+    DeclaredFleet,
+    NodeReserve,
+    fleet_from_host_data,
+    host_name,
+    node_from_host_data,
+    reserve_from_host_data,
+)
+from tailtrain.spec.lean_json import from_lean_json, mask_addresses, masked, read_value, to_lean_json
+from tailtrain.spec.pipeline import guarantees, pipeline
+from tailtrain.spec.problems import InvalidDeclarationError
+from tailtrain.spec.structures import (
+    MASKED_ADDRESS,
+    CoordinationProtocol,
+    DatasetInfo,
+    DistributedTrainingConfig,
+    DistributionStrategy,
+    NetworkNode,
+    NetworkResources,
+    NodeAssignment,
+    NodeRole,
+    PipelinePhase,
+    StorageBackend,
+    TrainingConfiguration,
+    TrainingGuarantees,
+)
+from tailtrain.spec.validation import (
+    DECLARED_CORES,
+    HEALTH_WEIGHTED,
+    LOAD_BALANCINGS,
+    RESOURCE_ALLOCATIONS,
+    STATIC,
+    SWARM_TOPOLOGY_OPTIMIZER,
+    parse_backend,
+    parse_protocol,
+    parse_role,
+    parse_strategy,
+    validate_nodes,
+    validate_training,
+)
+
+__all__ = [
+    "DECLARED_CORES",
+    "HEALTH_WEIGHTED",
+    "LOAD_BALANCINGS",
+    "MASKED_ADDRESS",
+    "ONE",
+    "Q16_16",
+    "RESOURCE_ALLOCATIONS",
+    "STATIC",
+    "SWARM_TOPOLOGY_OPTIMIZER",
+    "ZERO",
+    "CoordinationProtocol",
+    "DatasetInfo",
+    "DeclaredFleet",
+    "DistributedTrainingConfig",
+    "DistributionStrategy",
+    "InvalidDeclarationError",
+    "NetworkNode",
+    "NetworkResources",
+    "NodeAssignment",
+    "NodeReserve",
+    "NodeRole",
+    "PipelinePhase",
+    "StorageBackend",
+    "SwarmColonizer",
+    "TrainingConfiguration",
+    "TrainingGuarantees",
+    "Weight",
+    "apportion",
+    "fleet_from_host_data",
+    "from_lean_json",
+    "guarantees",
+    "host_name",
+    "lean_default_config",
+    "mask_addresses",
+    "masked",
+    "node_from_host_data",
+    "parse_backend",
+    "parse_protocol",
+    "parse_role",
+    "parse_strategy",
+    "pipeline",
+    "q16_weights",
+    "read_value",
+    "reserve_from_host_data",
+    "to_lean_json",
+    "validate_nodes",
+    "validate_training",
+]

@@ -1,0 +1,75 @@
+"""All that is wrong with one declaration, told at once."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from typing import TYPE_CHECKING
+
+from tailtrain.errors import DeclarationError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+_SHOWN_CHARACTERS = 80
+
+
+class InvalidDeclarationError(DeclarationError):
+    """One or more things that are wrong with a declared fleet or training.
+
+    The message has one line per problem. Host, field, found and expected are those of the first problem.
+
+    Attributes:
+        problems: each problem as an error of its own, in the order of the declaration.
+    """
+
+    def __init__(self, problems: Sequence[DeclarationError]) -> None:
+        self.problems = tuple(problems)
+        first = self.problems[0]
+        super().__init__(
+            first.problem,
+            host=first.host,
+            field=first.field,
+            found=first.found,
+            expected=first.expected,
+            fix=first.fix,
+        )
+
+    def __str__(self) -> str:
+        lines = [str(problem) for problem in self.problems]
+        if len(lines) == 1:
+            return lines[0]
+        return "\n".join([f"{len(lines)} problems in the declaration", *(f"- {line}" for line in lines)])
+
+
+def raise_if_any(problems: Iterable[DeclarationError]) -> None:
+    """Raises them together, or does nothing where there are none.
+
+    Raises:
+        InvalidDeclarationError: there is at least one problem.
+    """
+    found = tuple(problems)
+    if found:
+        raise InvalidDeclarationError(found)
+
+
+def shown(value: object) -> str:
+    """A value as it stands in Python, cut to a length that fits a message."""
+    try:
+        text = repr(value)
+    except ValueError:  # an integer too long for Python to write out
+        text = f"a {type(value).__name__} too long to show"
+    return text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]}..."
+
+
+def nearest(value: object, names: Iterable[str], *, cutoff: float = 0.6) -> str | None:
+    """The name that was most likely meant, whatever its case and punctuation; None where none is near."""
+    if not isinstance(value, str):
+        return None
+    by_letters = {_letters(name): name for name in names}
+    matches = difflib.get_close_matches(_letters(value), by_letters, n=1, cutoff=cutoff)
+    return by_letters[matches[0]] if matches else None
+
+
+def _letters(name: str) -> str:
+    return re.sub(r"[^0-9a-z]", "", name.casefold())
