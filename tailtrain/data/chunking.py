@@ -1,0 +1,252 @@
+"""Cutting a parquet file into immutable chunks, streaming, with the held-out records split off first.
+
+A chunk is a small parquet file named by its own SHA-256. Chunks do not depend on the fleet: they are cut
+once, and every placement is row ranges in them. How much goes into one, with D the bytes of training text
+and R the training records:
+
+    at most max(1, R // 256) records         so that there are 256 chunks or more for any size of data set
+    at most clamp(D / 1024, 1 MB, 64 MB)     so that a chunk is quick to move, and there are not millions
+                                             (one record is never cut)
+
+Two runs over the same file give the same bytes: fixed compression, no statistics, no time stamps, one thread
+writing. Bytes may differ between versions of pyarrow; then they are other chunks with other names, and a
+manifest names those that it was made with.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, BinaryIO
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from tailtrain.data.manifest import ChunkFile, Manifest
+from tailtrain.data.reading import chunk_schema, file_sha256, read_batches, text_spans
+from tailtrain.data.split import Split, Totals, decide
+from tailtrain.data.verify import TEMPORARY
+from tailtrain.errors import DataError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from tailtrain.data.inspect import DatasetFile
+
+    Progress = Callable[[int, int], None]
+
+MIN_CHUNKS = 256
+"""Training chunks that a data set has at least, where it has that many records."""
+
+_MIN_TARGET, _MAX_TARGET, _TARGET_CHUNKS = 1 << 20, 64 << 20, 1024
+
+
+def cut(
+    file: DatasetFile,
+    domain: str,
+    chunk_dir: Path,
+    *,
+    heldout_fraction: float = 0.02,
+    progress: Progress | None = None,
+) -> Manifest:
+    """Cut a data set into chunk files and describe them.
+
+    The file is read three times: to hash it, to split it, to write the chunks. Chunk files that are there
+    already are hashed and kept if right.
+
+    Args:
+        file: the data set, as `inspect_parquet` found it.
+        domain: what the manifest calls it.
+        chunk_dir: where the chunk files go; made where it is missing.
+        heldout_fraction: how much of it is never trained on (see `tailtrain.data.split`).
+        progress: is called with records read so far and to read in all (each is read twice).
+
+    Raises:
+        DataError: the file is damaged or changes while it is read, or a chunk cannot be written.
+    """
+    before = _identity(file)
+    digest = file_sha256(file)
+    counter = _Counter(2 * file.records, progress)
+    split, totals = decide(read_batches(file), heldout_fraction, counter.add)
+    train, heldout, byte_counts = _write(file, chunk_dir, split, totals, counter)
+    if _identity(file) != before:
+        raise DataError(
+            "the data set's file changed while it was cut", field=str(file.path), fix="Run it again."
+        )
+    return Manifest(
+        domain=domain,
+        file=file.path.name,
+        file_sha256=digest,
+        file_bytes=file.bytes,
+        records=file.records,
+        text_column=file.text_column,
+        columns=file.columns,
+        heldout_fraction=heldout_fraction,
+        train=train,
+        heldout=heldout,
+        train_records=totals.train_records,
+        heldout_records=totals.heldout_records,
+        train_text_bytes=totals.train_bytes,
+        heldout_text_bytes=totals.heldout_bytes,
+        byte_counts=byte_counts,
+    )
+
+
+def chunk_limits(train_records: int, train_bytes: int) -> tuple[int, int]:
+    """Give the records and the bytes of text that one chunk holds at most (see the module's formula)."""
+    target = min(max(train_bytes // _TARGET_CHUNKS, _MIN_TARGET), _MAX_TARGET)
+    return max(1, train_records // MIN_CHUNKS), target
+
+
+def _write(
+    file: DatasetFile, chunk_dir: Path, split: Split, totals: Totals, counter: _Counter
+) -> tuple[tuple[ChunkFile, ...], tuple[ChunkFile, ...], tuple[int, ...]]:
+    limits = chunk_limits(totals.train_records, totals.train_bytes)
+    schema = chunk_schema(file)
+    byte_counts = [0] * 256
+    try:
+        chunk_dir.mkdir(parents=True, exist_ok=True)
+        train = _Side("train", chunk_dir, schema, *limits)
+        heldout = _Side("heldout", chunk_dir, schema, *limits)
+        for batch in read_batches(file):
+            mask = pa.array(split.mask(batch), pa.bool_())
+            to_train = batch.filter(pc.invert(mask))
+            _count_bytes(to_train, byte_counts)
+            train.add(to_train)
+            heldout.add(batch.filter(mask))
+            counter.add(batch.num_rows)
+        return train.finish(), heldout.finish(), tuple(byte_counts)
+    except OSError as error:
+        raise DataError("a chunk cannot be written", field=str(chunk_dir), found=error.strerror) from error
+
+
+@dataclass
+class _Counter:
+    total: int
+    progress: Progress | None
+    done: int = 0
+
+    def add(self, records: int) -> None:
+        self.done += records
+        if self.progress:
+            self.progress(self.done, self.total)
+
+
+@dataclass
+class _Side:
+    """One side of the split: gathers records until a chunk is full, and writes it."""
+
+    name: str
+    folder: Path
+    schema: pa.Schema
+    max_rows: int
+    max_bytes: int
+    chunks: list[ChunkFile] = field(default_factory=list)
+    _parts: list[pa.RecordBatch] = field(default_factory=list)
+    _rows: int = 0
+    _bytes: int = 0
+    _before: int = 0
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        """Take records in; where one fills the chunk is decided by the records alone, not by the batches."""
+        _, spans = text_spans(batch)
+        start = 0
+        for row in range(batch.num_rows):
+            size = spans[row + 1] - spans[row]
+            if self._rows and (self._rows == self.max_rows or self._bytes + size > self.max_bytes):
+                self._parts.append(batch.slice(start, row - start))
+                self._flush()
+                start = row
+            self._rows += 1
+            self._bytes += size
+        self._parts.append(batch.slice(start))
+
+    def finish(self) -> tuple[ChunkFile, ...]:
+        """Write what is left and give all chunks."""
+        if self._rows:
+            self._flush()
+        return tuple(self.chunks)
+
+    def _flush(self) -> None:
+        table = pa.Table.from_batches([part for part in self._parts if part.num_rows], self.schema)
+        # The position makes every chunk's name its own, even where all records are equal.
+        about = {"tailtrain.side": self.name, "tailtrain.first_record": str(self._before)}
+        self.chunks.append(_write_chunk(table, about, self.folder))
+        self._before += self._rows
+        self._parts, self._rows, self._bytes = [], 0, 0
+
+
+class _HashingFile:
+    """A file that hashes what is written to it, so that a chunk is named without reading it again."""
+
+    def __init__(self, stream: BinaryIO) -> None:
+        self._stream = stream
+        self.digest = hashlib.sha256()
+        self.size = 0
+        self.closed = False
+
+    def write(self, data: bytes) -> int:
+        self.digest.update(data)
+        self.size += len(data)
+        return self._stream.write(data)
+
+    def flush(self) -> None:
+        self._stream.flush()
+
+
+def _write_chunk(table: pa.Table, about: dict[str, str], folder: Path) -> ChunkFile:
+    temporary = folder / f"{TEMPORARY}{os.getpid()}-{about['tailtrain.side']}"
+    try:
+        with temporary.open("wb") as stream:
+            hashing = _HashingFile(stream)
+            with pq.ParquetWriter(
+                pa.PythonFile(hashing, mode="w"),
+                table.schema,
+                compression="zstd",
+                compression_level=3,
+                write_statistics=False,
+                use_dictionary=[name for name in table.schema.names if name != "text"],
+                store_schema=False,
+                version="2.6",
+                data_page_version="1.0",
+            ) as writer:
+                writer.write_table(table, row_group_size=table.num_rows)
+                writer.add_key_value_metadata(about)
+            stream.flush()
+            os.fsync(stream.fileno())
+        name = hashing.digest.hexdigest()
+        if not _is_right(folder / name, name, hashing.size):
+            temporary.replace(folder / name)
+    finally:
+        temporary.unlink(missing_ok=True)
+    return ChunkFile(name, hashing.size, table.num_rows)
+
+
+def _is_right(path: Path, digest: str, size: int) -> bool:
+    if path.is_symlink() or not path.is_file() or path.stat().st_size != size:
+        return False
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest() == digest
+
+
+def _count_bytes(batch: pa.RecordBatch, counts: list[int]) -> None:
+    data, spans = text_spans(batch)
+    text = data[spans[0] : spans[-1]] if len(spans) else data[:0]
+    if not text:
+        return
+    values = pa.Array.from_buffers(pa.uint8(), len(text), [None, pa.py_buffer(text)])
+    for entry in pc.value_counts(values).to_pylist():
+        counts[entry["values"]] += entry["counts"]
+
+
+def _identity(file: DatasetFile) -> tuple[int, int, int, int]:
+    try:
+        status = file.path.stat()
+    except OSError as error:
+        raise DataError(
+            "the data set's file cannot be read", field=str(file.path), found=error.strerror
+        ) from error
+    return status.st_size, status.st_mtime_ns, status.st_ino, status.st_ctime_ns

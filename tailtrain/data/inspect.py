@@ -1,0 +1,175 @@
+"""What is in a parquet file: records, bytes, schema and text column, all read from the file itself.
+
+A data set is declared by its file alone. Everything that can be wrong with that file is found here, before
+anything else happens, except damage inside the pages, which only reading them shows
+(`tailtrain.data.reading`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from tailtrain.errors import DataError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+TEXT_COLUMNS = ("text", "content", "code")
+"""The names that a text column goes by; the first one that a file has is taken."""
+
+ABOUT_COLUMNS = ("source", "language")
+"""Columns that say where a record is from; they go along where a file has them as strings."""
+
+_MAGIC = b"PAR1"
+_ENCRYPTED_MAGIC = b"PARE"
+
+
+@dataclass(frozen=True)
+class DatasetFile:
+    """A parquet file that can be trained on.
+
+    Attributes:
+        path: where it is.
+        records: its rows.
+        bytes: its size on disk.
+        columns: name and Arrow type of each column, in the file's order.
+        text_column: the column that holds the text.
+        about_columns: those of `ABOUT_COLUMNS` that it has as strings.
+        text_bytes_estimate: bytes of all columns before compression, as the file's footer says; a guess at
+            how much memory a record takes, no more.
+    """
+
+    path: Path
+    records: int
+    bytes: int
+    columns: tuple[tuple[str, str], ...]
+    text_column: str
+    about_columns: tuple[str, ...]
+    text_bytes_estimate: int
+
+
+def inspect_parquet(path: Path, *, text_column: str | None = None) -> DatasetFile:
+    """Read a file's footer and say what it holds.
+
+    Args:
+        path: the parquet file.
+        text_column: the column to train on; by default the first of `TEXT_COLUMNS` that is there.
+
+    Raises:
+        DataError: the file is missing, unreadable, empty, truncated, encrypted or no parquet file, has no
+            records, or has no text column or one of another type than string.
+    """
+    size = _size(path)
+    try:
+        with pq.ParquetFile(path, pre_buffer=False, memory_map=False) as parquet:
+            schema, metadata = parquet.schema_arrow, parquet.metadata
+            records = int(metadata.num_rows)
+            row_groups = [metadata.row_group(index) for index in range(metadata.num_row_groups)]
+            uncompressed = sum(int(group.total_byte_size) for group in row_groups)
+    except (pa.ArrowException, OSError) as error:
+        raise DataError(
+            "the parquet file is damaged: its footer cannot be read", field=str(path), found=error
+        ) from error
+    if records == 0:
+        raise DataError(
+            "the parquet file has no records", field=str(path), found="0 rows", expected="1 row or more"
+        )
+    column = _text_column(path, schema, text_column)
+    return DatasetFile(
+        path=path,
+        records=records,
+        bytes=size,
+        columns=tuple((each.name, str(each.type)) for each in schema),
+        text_column=column,
+        about_columns=tuple(
+            name
+            for name in ABOUT_COLUMNS
+            if name != column and schema.names.count(name) == 1 and is_text(schema.field(name).type)
+        ),
+        text_bytes_estimate=uncompressed,
+    )
+
+
+def is_text(kind: pa.DataType) -> bool:
+    """Say whether an Arrow type is text: string, large_string, string_view, or a dictionary of these."""
+    if pa.types.is_dictionary(kind):
+        kind = kind.value_type
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind))
+
+
+def _size(path: Path) -> int:
+    """Check that `path` is a whole parquet file by its first and last bytes, and give its size."""
+    expected = "a parquet file"
+    try:
+        if path.is_dir():
+            raise DataError(
+                "the data set is a folder",
+                field=str(path),
+                expected="one parquet file",
+                fix="Make one with: tailtrain dataset build text FOLDER --output FILE",
+            )
+        with path.open("rb") as stream:
+            head = stream.read(len(_MAGIC))
+            size = stream.seek(0, 2)
+            stream.seek(max(0, size - len(_MAGIC)))
+            tail = stream.read()
+    except FileNotFoundError as error:
+        raise DataError("the data set's file is missing", field=str(path), expected=expected) from error
+    except OSError as error:
+        raise DataError(
+            "the data set's file cannot be read", field=str(path), found=error.strerror, expected=expected
+        ) from error
+    if size == 0:
+        raise DataError("the data set's file is empty", field=str(path), found="0 bytes", expected=expected)
+    if _ENCRYPTED_MAGIC in (head, tail):
+        raise DataError("the parquet file is encrypted", field=str(path), expected="one without encryption")
+    if head != _MAGIC:
+        raise DataError(
+            "this is not a parquet file",
+            field=str(path),
+            found=f"a file that starts with {head!r}",
+            expected=expected,
+            fix="Make one with: tailtrain dataset build text|jsonl|sqlite|code INPUT --output FILE",
+        )
+    if tail != _MAGIC:
+        raise DataError(
+            "the parquet file is truncated: its end is missing",
+            field=str(path),
+            found=f"{size} bytes, the last of them {tail!r}",
+            expected=f"an end of {_MAGIC!r}",
+            fix="Copy or build it again.",
+        )
+    return size
+
+
+def _text_column(path: Path, schema: pa.Schema, wanted: str | None) -> str:
+    names = list(schema.names)
+    has = (
+        f"the columns {', '.join(f'{each.name} ({each.type})' for each in schema)}" if names else "no columns"
+    )
+    if wanted is None:
+        wanted = next((name for name in TEXT_COLUMNS if name in names), None)
+        if wanted is None:
+            raise DataError(
+                "the parquet file has no text column",
+                field=str(path),
+                found=has,
+                expected=f"one of {', '.join(TEXT_COLUMNS)}",
+                fix="Name the column to train on in the data set's declaration.",
+            )
+    if names.count(wanted) != 1:
+        problem = "has no column of that name" if wanted not in names else "has two columns of that name"
+        raise DataError(f"the parquet file {problem}: {wanted}", field=str(path), found=has)
+    kind = schema.field(wanted).type
+    if not is_text(kind):
+        raise DataError(
+            f"the column {wanted} does not hold text",
+            field=str(path),
+            found=kind,
+            expected="string, large_string or a dictionary of strings",
+        )
+    return wanted
