@@ -1,0 +1,230 @@
+"""Sending files to a node: the command to run there, and the bytes for its standard input.
+
+Nothing needs to be installed on the node but `python3`: the command reads the modules to run, the options
+and the files from its standard input. The bytes are made as they are taken, so memory stays small whatever
+is sent, and whoever runs the command (a connector, ssh, a test) decides how fast.
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+import shlex
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, BinaryIO
+
+import msgspec
+
+from tailtrain.data import receive, verify
+from tailtrain.errors import DataError, TransferError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+    from pathlib import Path
+    from types import ModuleType
+
+    from tailtrain.data.manifest import ChunkFile
+
+PIECE_BYTES = 256 << 10
+"""How much of a file is read and handed on at a time."""
+
+# Reads one line of JSON, [[module name, source], ...], makes modules of it, and ends as the last one's main()
+# says. -I: neither the environment nor the working folder can slip another module in.
+_BOOTSTRAP = (
+    "import json,sys,types\n"
+    "for name,source in json.loads(sys.stdin.buffer.readline()):\n"
+    "    module=sys.modules[name]=types.ModuleType(name)\n"
+    '    exec(compile(source,name,"exec"),module.__dict__)\n'
+    "sys.exit(module.main())"
+)
+
+
+@dataclass(frozen=True)
+class SentFile:
+    """A file to send: the name that it will have, the hash and size that it must have."""
+
+    name: str
+    sha256: str
+    size: int
+
+
+@dataclass(frozen=True)
+class Transfer:
+    """What goes where.
+
+    Attributes:
+        folder: on the node; must exist.
+        files: in the order in which they are sent.
+        owner: user who will own them; without one, who runs the command.
+        group: the same for the group.
+        mode: octal, as a string.
+        reserve_bytes: how much of the disk must stay free; checked before the first byte.
+    """
+
+    folder: str
+    files: tuple[SentFile, ...]
+    owner: str | None = None
+    group: str | None = None
+    mode: str = "0640"
+    reserve_bytes: int = 0
+
+    @property
+    def bytes(self) -> int:
+        """What all files have together."""
+        return sum(file.size for file in self.files)
+
+
+class Receipt(msgspec.Struct, frozen=True):
+    """What the node says of a transfer: files written and left alone, bytes written, and how long it took."""
+
+    received: int
+    skipped: int
+    bytes: int
+    seconds: float
+
+
+class _Answer(msgspec.Struct, frozen=True):
+    """The receiver's line; see `tailtrain.data.receive.main`."""
+
+    ok: bool
+    received: int
+    skipped: int
+    bytes: int
+    seconds: float
+    error: str | None = None
+    file: str | None = None
+
+
+def command(python: str = "python3") -> str:
+    """Give the shell command that runs modules sent to its standard input (see `program`)."""
+    return shlex.join([python, "-I", "-c", _BOOTSTRAP])
+
+
+def program(*modules: ModuleType) -> bytes:
+    """Give the first line for `command`: the modules' sources, in order of use; the last has `main() -> int`.
+
+    They may import the standard library and those before them.
+    """
+    return json.dumps([[module.__name__, inspect.getsource(module)] for module in modules]).encode() + b"\n"
+
+
+def upload(
+    transfer: Transfer, open_file: Callable[[SentFile], BinaryIO], *, python: str = "python3"
+) -> tuple[str, Iterator[bytes]]:
+    """Give the command to run on the node and the bytes for its standard input.
+
+    Args:
+        transfer: what goes where.
+        open_file: opens one of the files for reading, when its turn comes.
+        python: the interpreter there, 3.9 or later.
+
+    The iterator raises DataError where a file cannot be read or has not the announced size; the node then
+    sees the input end early, and keeps what is whole.
+    """
+    return command(python), stream(transfer, open_file)
+
+
+def stream(transfer: Transfer, open_file: Callable[[SentFile], BinaryIO]) -> Iterator[bytes]:
+    """Yield the bytes for the receiver's standard input, as `upload` says."""
+    yield program(verify, receive)
+    yield json.dumps(asdict(transfer)).encode() + b"\n"
+    for file in transfer.files:
+        sent = 0
+        try:
+            with open_file(file) as source:
+                while piece := source.read(min(PIECE_BYTES, file.size - sent + 1)):
+                    sent += len(piece)
+                    if sent > file.size:
+                        break
+                    yield piece
+        except OSError as error:
+            raise DataError(
+                "the file to send cannot be read", field=file.name, found=error.strerror
+            ) from error
+        if sent != file.size:
+            raise DataError(
+                "the file to send has another size than the manifest says",
+                field=file.name,
+                found=f"{sent} bytes" if sent < file.size else f"more than {file.size} bytes",
+                expected=f"{file.size} bytes",
+                fix="Cut the data set again.",
+            )
+
+
+class Stdin(list["_Piece"]):
+    """Bytes in the form that pyinfra takes for `_stdin`, made as they are written.
+
+    pyinfra (3.10, connectors/util.py, `write_stdin`) takes a list of text lines, adds a newline to those that
+    end otherwise, and encodes them. This list makes its items when asked, and each item is bytes that answer
+    those two questions themselves. It can be written again, so a retry starts from the beginning.
+
+    Args:
+        pieces: gives the bytes, from the start each time that it is called.
+    """
+
+    def __init__(self, pieces: Callable[[], Iterator[bytes]]) -> None:
+        super().__init__()
+        self._pieces = pieces
+
+    def __bool__(self) -> bool:
+        return True
+
+    def __iter__(self) -> Iterator[_Piece]:
+        return map(_Piece, self._pieces())
+
+
+class _Piece:
+    """Bytes that stand where pyinfra expects a line of text."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+
+    def endswith(self, _suffix: str) -> bool:
+        return True
+
+    def encode(self) -> bytes:
+        return self._data
+
+
+def chunk_files(chunks: Iterable[ChunkFile]) -> tuple[SentFile, ...]:
+    """Give chunks as files to send; a chunk's name is its hash."""
+    return tuple(SentFile(chunk.sha256, chunk.sha256, chunk.bytes) for chunk in chunks)
+
+
+def from_folder(folder: Path) -> Callable[[SentFile], BinaryIO]:
+    """Open files by their names in one folder, as `chunk_files` of a cache need it."""
+
+    def open_file(file: SentFile) -> BinaryIO:
+        return (folder / file.name).open("rb", buffering=0)
+
+    return open_file
+
+
+def receipt(host: str, stdout: str) -> Receipt:
+    """Read the node's answer.
+
+    Args:
+        host: whom errors name.
+        stdout: what the command printed; only its last line counts, whatever a login shell says before it.
+
+    Raises:
+        TransferError: the transfer failed, or there is no answer at all (the connection or the process died).
+    """
+    lines = stdout.strip().splitlines()
+    try:
+        answer = msgspec.json.decode(lines[-1] if lines else "", type=_Answer)
+    except msgspec.DecodeError as error:
+        raise TransferError(
+            "the transfer ended without an answer",
+            host=host,
+            found=lines[-1] if lines else "no output",
+            fix="Run it again: what arrived whole is kept.",
+        ) from error
+    if not answer.ok:
+        raise TransferError(
+            answer.error or "the transfer failed",
+            host=host,
+            field=answer.file,
+            fix=f"{answer.received} files arrived whole and are kept.",
+        )
+    return Receipt(answer.received, answer.skipped, answer.bytes, answer.seconds)
