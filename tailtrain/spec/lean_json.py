@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import msgspec
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from enum import StrEnum
 
-LONGEST_DOCUMENT = 16 * 1024 * 1024
+LONGEST_DOCUMENT = 4 * 1024 * 1024
 """Characters (or bytes) of JSON that are read; a fleet of a thousand nodes takes less than a megabyte."""
 
 Value = TypeVar("Value", bound=msgspec.Struct)
@@ -75,6 +76,7 @@ _IN_WORDS = {
 _EXPECTED = re.compile(r"Expected (?P<expected>.+?)(?:, got .+)?")
 _MISSING = re.compile(r"Object missing required field `(?P<name>.+)`")
 _UNKNOWN = re.compile(r"Object contains unknown field `(?P<name>.+)`", re.DOTALL)
+_HALF_A_PAIR = re.compile("[\ud800-\udfff]")
 _PATH_STEP = re.compile(r"\.([^.\[]+)|\[(\d+)\]")
 
 
@@ -83,8 +85,7 @@ class _Repeating(dict[str, Any]):
 
     def __init__(self, pairs: list[tuple[str, Any]]) -> None:
         super().__init__(pairs)
-        keys = [key for key, _ in pairs]
-        self.repeated_key = next(key for key in keys if keys.count(key) > 1)
+        self.repeated_key, _ = Counter(key for key, _ in pairs).most_common(1)[0]
 
 
 def to_lean_json(value: msgspec.Struct, indent: int | None = None) -> str:
@@ -182,24 +183,28 @@ def _text_problems(data: object) -> Iterator[DeclarationError]:
     while waiting:
         path, value = waiting.pop()
         if isinstance(value, _Repeating):
-            key = value.repeated_key
             yield DeclarationError(
                 "the field stands more than once",
-                field=_shown_path(f"{path}.{key}"),
+                field=_shown_path(f"{path}.{value.repeated_key}"),
                 found="more than one",
                 expected="one",
             )
-        if isinstance(value, str) and any("\ud800" <= letter <= "\udfff" for letter in value):
-            yield DeclarationError(
-                "half a character",
-                field=_shown_path(path),
-                found=shown(value),
-                expected="whole Unicode characters",
-            )
+        texts = [value] if isinstance(value, str) else value if isinstance(value, dict) else ()
+        for text in texts:
+            if _HALF_A_PAIR.search(text):
+                yield DeclarationError(
+                    "half a character",
+                    field=_shown_path(path),
+                    found=shown(text),
+                    expected="whole Unicode characters",
+                )
         if isinstance(value, dict):
-            waiting += [(f"{path}.{key}", inner) for key, inner in value.items()]
+            inside = ((f"{path}.{key}", inner) for key, inner in value.items())
         elif isinstance(value, list):
-            waiting += [(f"{path}[{place}]", inner) for place, inner in enumerate(value)]
+            inside = ((f"{path}[{place}]", inner) for place, inner in enumerate(value))
+        else:
+            continue
+        waiting += [(where, inner) for where, inner in inside if isinstance(inner, str | dict | list)]
 
 
 def _unreadable(problem: str, found: str, expected: str) -> DeclarationError:
