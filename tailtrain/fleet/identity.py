@@ -23,6 +23,7 @@ _PUBLIC_EXPONENT = 65537
 _KEY_TYPE_RSA = b"\x08\x00"  # field 1, varint, value 0
 _DATA_TAG = b"\x12"  # field 2, length-delimited
 _SHA256_MULTIHASH = b"\x12\x20"  # sha2-256, 32 bytes
+_MORE = 0x80  # in a varint: another byte follows
 _BASE58 = "123456789ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz"
 
 
@@ -73,8 +74,8 @@ def _peer_id(public: rsa.RSAPublicKey) -> str:
 def _message(data: bytes) -> bytes:
     """The protobuf message {key type: RSA, data}."""
     length, varint = len(data), b""
-    while length >= 0x80:
-        varint += bytes([length & 0x7F | 0x80])
+    while length >= _MORE:
+        varint += bytes([length & 0x7F | _MORE])
         length >>= 7
     return _KEY_TYPE_RSA + _DATA_TAG + varint + bytes([length]) + data
 
@@ -90,7 +91,7 @@ def _data_of(message: bytes) -> bytes:
         start += 1
         length |= (byte & 0x7F) << shift
         shift += 7
-        if byte < 0x80:
+        if byte < _MORE:
             break
     if len(message) != start + length:
         raise ValueError

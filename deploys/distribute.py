@@ -1,0 +1,6 @@
+"""Phase 1, data distribution: each node gets the chunks of its share, and all of the held-out records."""
+
+from tailtrain.fleet import operations, session
+
+if session.here().does("chunks"):
+    operations.chunks(name="Data distribution: chunks")

@@ -1,0 +1,13 @@
+"""All of it, in order: prepare hosts, distribute data, train, aggregate on the primary, validate on all.
+
+Each line is a deploy of its own. Between them stands a gate: who failed is left out, and without the primary
+or two thirds of the nodes nothing goes on.
+"""
+
+from pyinfra import local
+
+local.include("deploys/provision.py")
+local.include("deploys/distribute.py")
+local.include("deploys/train_workers.py")
+local.include("deploys/aggregate.py")
+local.include("deploys/validate.py")

@@ -1,0 +1,35 @@
+"""What to train, and how. Each name here is a setting of tailtrain; an unknown one is an error.
+
+How the work is spread: the words are the specification's. `tailtrain plan` names, for a choice that this
+version cannot carry out, the nearest one that it can.
+"""
+
+distribution_strategy = "dataParallel"
+coordination_protocol = "decentralized"
+storage_backend = "local"
+resource_allocation = "declared_cores"
+load_balancing = "static"
+data_sharding = True
+fault_tolerance = True
+
+# One entry for each domain: parquet files with a `text` or `content` column, as
+# `tailtrain dataset build` makes them. Records and bytes are read from the file.
+datasets = {
+    "natural": ".tailtrain/demo/prose.parquet",
+    "coding": ".tailtrain/demo/code.parquet",
+}
+heldout_fraction = 0.02
+
+# A byte-level transformer; the sizes decide its parameters and its memory.
+model = {"layers": 4, "width": 128, "heads": 4, "context": 128}
+
+# Every node trains for the same seconds each round, at its own speed; then weights are averaged in
+# proportion to the tokens trained. The run ends when the fleet has trained `target_tokens`.
+training = {
+    "target_tokens": 1_000_000,
+    "round_seconds": 12.0,
+    "batch_size": 8,
+    "learning_rate": 0.003,
+    "seed": 17,
+}
+validation_bytes_per_domain = 32_768

@@ -1,0 +1,58 @@
+"""What is declared, read from pyinfra's inventory before anything is asked of any host."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from tailtrain.errors import DeclarationError
+from tailtrain.planning.actions import Declared
+from tailtrain.planning.engines import require_runnable
+from tailtrain.planning.settings import parse_settings
+from tailtrain.spec import NodeRole, fleet_from_host_data
+
+if TYPE_CHECKING:
+    from pyinfra.api.host import Host
+    from pyinfra.api.inventory import Inventory
+
+ROLES = {role.value: role for role in NodeRole}
+
+
+def declared_fleet(inventory: Inventory) -> Declared:
+    """Nodes and settings of an inventory whose groups are named after the roles.
+
+    pyinfra merges a host that is named twice; here that is an error. It remembers, for each host, every
+    group it was named in, as often as it was named there: that is what is looked at.
+
+    Raises:
+        DeclarationError: naming the host and field, or the setting.
+        UnsupportedError: for a strategy that this version cannot carry out.
+    """
+    roles = [(host.name, _role(host), inventory.host_data[host.name]) for host in inventory]
+    fleet = fleet_from_host_data(roles)
+    settings = parse_settings({**inventory.data, **inventory.override_data})
+    require_runnable(settings.training)
+    return Declared(fleet.nodes, fleet.reserves, settings)
+
+
+def _role(host: Host) -> NodeRole:
+    groups = Counter(group for group in host.groups if group in ROLES)
+    if groups.total() > 1:
+        named = ", ".join(f"{name} {count} times" if count > 1 else name for name, count in groups.items())
+        raise DeclarationError(
+            "the same host is named more than once",
+            host=host.name,
+            field="inventory.py",
+            found=named,
+            expected="one entry in one group",
+            fix="Remove all but one of its entries",
+        )
+    if not groups:
+        raise DeclarationError(
+            "a host without a role",
+            host=host.name,
+            field="inventory.py",
+            found=f"groups {', '.join(sorted(set(host.groups)))}",
+            expected="an entry in primary or compute",
+        )
+    return ROLES[next(iter(groups))]

@@ -1,0 +1,41 @@
+"""Peer identities made here for nodes that have none yet, kept until the node has it.
+
+They are kept so that a dry run and the deploy after it name the same peers. The node's own identity, once it
+is there, is the one that counts.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from tailtrain.fleet.identity import new_identity, peer_id_of
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def kept_identity(folder: Path, node: str) -> tuple[bytes, str]:
+    """The identity kept for a node, made if there is none: the key file's content and the peer id.
+
+    Raises:
+        FleetError: a kept file is damaged.
+    """
+    path = folder / f"{node}.key"
+    try:
+        key = path.read_bytes()
+    except FileNotFoundError:
+        key, peer_id = new_identity()
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        beside = folder / f".{node}.new"
+        # Closed to others from the first byte.
+        with os.fdopen(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
+            file.write(key)
+        beside.replace(path)
+        return key, peer_id
+    return key, peer_id_of(key)
+
+
+def forget_identity(folder: Path, node: str) -> None:
+    """Remove a kept identity: the node has it."""
+    (folder / f"{node}.key").unlink(missing_ok=True)

@@ -1,0 +1,95 @@
+"""What goes to nodes besides data: the worker's code, the lock of its environment, wheels, templates."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import re
+import tarfile
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from tailtrain.errors import DeclarationError
+from tailtrain.planning.node_config import Templates
+from tailtrain.planning.plan import CPU_LOCK, CUDA_LOCK, Material
+
+PACKAGE = Path(__file__).resolve().parents[1]
+_TORCH = re.compile(r"^torch==(\S+)", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class Bundle:
+    """A project's material: ids for the plan, bytes and files for the nodes."""
+
+    material: Material
+    code: bytes
+    locks: Path
+    wheels: tuple[Path, ...]
+    templates: Templates
+
+
+@cache
+def worker_code() -> bytes:
+    """The worker's code as an uncompressed tar, the same bytes for the same sources."""
+    buffer = io.BytesIO()
+    files = [PACKAGE / "__init__.py", PACKAGE / "errors.py", *sorted((PACKAGE / "worker").rglob("*.py"))]
+    with tarfile.open(fileobj=buffer, mode="w", format=tarfile.USTAR_FORMAT) as tar:
+        for path in files:
+            content = path.read_bytes()
+            entry = tarfile.TarInfo(f"tailtrain/{path.relative_to(PACKAGE).as_posix()}")
+            entry.size, entry.mode = len(content), 0o644
+            tar.addfile(entry, io.BytesIO(content))
+    return buffer.getvalue()
+
+
+def bundle(project: Path, wheels: str | None, package_index: str | None) -> Bundle:
+    """Collect a project's material.
+
+    Args:
+        project: the folder that holds `templates/` and `locks/`.
+        wheels: a folder of wheels that nodes install from, or None for the package index they use.
+        package_index: an index of the user's choice, or None for the ordinary one.
+
+    Raises:
+        DeclarationError: where a folder or file of the project is missing.
+    """
+    folder = project / "templates"
+    sources = {path.name: path.read_text(encoding="utf-8") for path in sorted(folder.glob("*.j2"))}
+    if not sources:
+        raise DeclarationError(
+            "no templates",
+            field=str(folder),
+            fix="Run pyinfra in the folder that holds templates/ and locks/",
+        )
+    wheel_files: tuple[Path, ...] = ()
+    if wheels is not None:
+        wheel_folder = project / wheels
+        if not wheel_folder.is_dir():
+            raise DeclarationError("no such folder", field="group_data: wheels", found=str(wheel_folder))
+        wheel_files = tuple(sorted(p for p in wheel_folder.iterdir() if p.suffix in (".whl", ".gz", ".zip")))
+    code = worker_code()
+    locks = project / "locks"
+    ids = {name: _lock_id(locks / f"{name}.lock") for name in (CPU_LOCK, CUDA_LOCK)}
+    return Bundle(
+        material=Material(
+            code_id=hashlib.sha256(code).hexdigest()[:16],
+            locks=ids,
+            cpu_build_at_hand=package_index is not None or _carries_torch(locks, wheel_files),
+        ),
+        code=code,
+        locks=locks,
+        wheels=wheel_files,
+        templates=Templates(sources),
+    )
+
+
+def _lock_id(lock: Path) -> str:
+    if not lock.is_file():
+        raise DeclarationError("no such lock file", field=str(lock), fix="Make it with: make locks")
+    return hashlib.sha256(lock.read_bytes()).hexdigest()[:16]
+
+
+def _carries_torch(locks: Path, wheels: tuple[Path, ...]) -> bool:
+    match = _TORCH.search((locks / f"{CPU_LOCK}.lock").read_text(encoding="utf-8"))
+    return match is not None and any(wheel.name.startswith(f"torch-{match[1]}-") for wheel in wheels)

@@ -1,0 +1,219 @@
+"""The operations that the deploys call. Each does one action of the plan, on the hosts that have it.
+
+What differs between hosts is data in the plan, never a branch in a deploy file: pyinfra orders operations by
+the line that calls them.
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Generator
+from typing import TYPE_CHECKING
+
+from pyinfra import context
+from pyinfra.api import operation
+from pyinfra.api.command import PyinfraCommand, StringCommand
+
+from tailtrain.data.send import SentFile
+from tailtrain.errors import GateError
+from tailtrain.fleet import remote, report, session, transfer, watch
+from tailtrain.fleet.keyring import forget_identity
+from tailtrain.fleet.probe import FOLDERS
+from tailtrain.fleet.steps import must, require_active, step
+from tailtrain.planning import layout
+from tailtrain.planning.environment import build_commands
+
+if TYPE_CHECKING:
+    from pyinfra.api.host import Host
+
+Commands = Generator[PyinfraCommand, None, None]
+
+
+@operation()
+def account() -> Commands:
+    """The unprivileged account that workers run as, and the folders with their owners and modes."""
+    name = layout.ACCOUNT
+    home = ["--home-dir", layout.STATE_DIR, "--no-create-home", "--shell", "/usr/sbin/nologin"]
+    create = shlex.join(["useradd", "--system", "--user-group", *home, name])
+    yield StringCommand(f"getent passwd {shlex.quote(name)} >/dev/null || {create}")
+    for path, (owner, mode) in FOLDERS.items():
+        yield StringCommand(shlex.join(["install", "-d", "-o", owner, "-g", owner, "-m", mode, path]))
+
+
+@operation()
+def environment() -> Commands:
+    """The worker's Python environment, built from the lock with every hash checked."""
+    yield step(_build_environment)
+
+
+def _build_environment(host: Host) -> None:
+    now = session.current()
+    lock_name = now.plan.host(host.name).lock
+    lock_id = now.bundle.material.locks[lock_name]
+    lock = f"{layout.ENVIRONMENT_DIR}/{lock_id}.lock"
+    content = (now.bundle.locks / f"{lock_name}.lock").read_bytes()
+    transfer.send_contents(host, {lock: content}, mode="0644")
+    wheels = None
+    if now.bundle.wheels:
+        wheels = layout.WHEEL_DIR
+        must(host, ["install", "-d", "-m", "0755", wheels], what="make the wheel folder")
+        described = [(transfer.described(path), path) for path in now.bundle.wheels]
+        transfer.send_paths(host, wheels, described, owner="root")
+    commands = build_commands(
+        layout.environment(lock_id),
+        lock,
+        wheels=wheels,
+        package_index=now.declared.settings.package_index,
+    )
+    script = " && ".join(map(shlex.join, commands))
+    must(host, script, what="build the worker environment", timeout=3600)
+
+
+@operation()
+def code() -> Commands:
+    """The worker's code, in a folder named after its hash."""
+    yield step(_send_code)
+
+
+def _send_code(host: Host) -> None:
+    now = session.current()
+    transfer.unpack(host, layout.code(now.bundle.material.code_id), now.bundle.code)
+
+
+@operation()
+def identity() -> Commands:
+    """The node's peer identity: its key, readable by the worker alone, and the id that others know."""
+    yield step(_send_identity)
+
+
+def _send_identity(host: Host) -> None:
+    key, peer_id = session.current().identities[host.name]
+    account = layout.ACCOUNT
+    transfer.send_contents(host, {layout.IDENTITY: key}, mode="0600", owner=account, group=account)
+    transfer.send_contents(host, {layout.PEER_ID: f"{peer_id}\n".encode()}, mode="0640", group=account)
+    forget_identity(session.current().identity_dir, host.name)
+
+
+@operation()
+def files() -> Commands:
+    """The node's configuration and units, each written atomically, and the receipt of what was applied."""
+    yield step(_write_files)
+
+
+def _write_files(host: Host) -> None:
+    now = session.current()
+    plan = now.plan.host(host.name)
+    for change in plan.files:
+        content = {change.path: change.after.encode()}
+        transfer.send_contents(host, content, mode=change.mode, group=change.group)
+    receipt = {layout.RECEIPT: now.receipt(plan)}
+    transfer.send_contents(host, receipt, mode="0640", group=layout.ACCOUNT)
+    must(host, ["systemctl", "daemon-reload"], what="reload systemd")
+
+
+@operation()
+def chunks() -> Commands:
+    """The node's chunks, held-out records and manifests, each checked on the node before it is visible."""
+    yield step(_send_chunks)
+
+
+def _send_chunks(host: Host) -> None:
+    now = session.current()
+    plan = now.plan.host(host.name)
+    chunks = [
+        (SentFile(chunk.sha256, chunk.sha256, chunk.bytes), now.chunk_dir / chunk.sha256)
+        for chunk in plan.chunks
+    ]
+    transfer.send_paths(host, layout.CHUNK_DIR, chunks)
+    manifests = [now.manifest_path(manifest) for manifest in plan.manifests]
+    transfer.send_paths(host, layout.MANIFEST_DIR, [(transfer.described(path), path) for path in manifests])
+
+
+@operation()
+def start() -> Commands:
+    """Start the worker, or restart it with a changed configuration; it also starts when the host boots."""
+    yield step(_start)
+
+
+def _start(host: Host) -> None:
+    unit = layout.WORKER_UNIT
+    must(host, ["systemctl", "reset-failed", "--quiet", unit], what="clear the unit's failures")
+    must(host, ["systemctl", "enable", "--quiet", unit], what="enable the worker")
+    must(host, ["systemctl", "restart", unit], what="start the worker", timeout=90)
+    require_active(host, unit)
+
+
+@operation()
+def stop() -> Commands:
+    """Stop the worker; what was committed at the last averaging stays, and a resume goes on from there."""
+    yield step(_stop)
+
+
+def _stop(host: Host) -> None:
+    unit = layout.WORKER_UNIT
+    must(host, f"systemctl disable --quiet --now {shlex.quote(unit)}", what="stop the worker", timeout=90)
+
+
+@operation()
+def train() -> Commands:
+    """Wait for the training, on the primary alone, showing its progress; then collect every node's report."""
+    yield step(_train)
+
+
+def _train(host: Host) -> None:
+    now = session.current()
+    watch.until_finished(host, now.plan)
+    now.reports = watch.collect_reports(context.ctx_state.get(), now.plan)
+
+
+@operation()
+def aggregate() -> Commands:
+    """Make the final model on the primary, with a manifest of who contributed what, and fetch it here."""
+    yield step(_aggregate)
+
+
+def _aggregate(host: Host) -> None:
+    now = session.current()
+    if not now.reports:
+        now.reports = watch.collect_reports(context.ctx_state.get(), now.plan)
+    command = now.worker_command(host.name, "aggregate")
+    must(host, command, what="aggregate the model", stdin=json.dumps({"nodes": now.reports}), timeout=900)
+
+
+@operation()
+def model() -> Commands:
+    """The aggregated model, from the primary by way of the control machine, checked against its hash."""
+    yield step(_send_model)
+
+
+def _send_model(host: Host) -> None:
+    now = session.current()
+    folder = f"{layout.run(now.plan.run_id)}/final"
+    paths = transfer.fetch_model(now, context.ctx_state.get())
+    owner = ["-o", layout.ACCOUNT, "-g", layout.ACCOUNT, "-m", "0750"]
+    must(host, ["install", "-d", *owner, folder], what="make the model's folder")
+    transfer.send_paths(host, folder, [(transfer.described(path), path) for path in paths])
+
+
+@operation()
+def validate() -> Commands:
+    """Judge the aggregated model on this node's held-out records."""
+    yield step(_validate)
+
+
+def _validate(host: Host) -> None:
+    unit = layout.VALIDATE_UNIT
+    output = remote.run(host, ["systemctl", "start", unit], timeout=1800)
+    if not output.ok:
+        raise GateError(f"validation failed; its log ends:\n{remote.journal(host, unit)}", host=host.name)
+
+
+@operation()
+def judge() -> Commands:
+    """The gate at the end, and the report: losses by domain and node, and the six guarantees."""
+    yield step(_judge)
+
+
+def _judge(host: Host) -> None:  # noqa: ARG001 - runs on the primary, looks at all
+    report.judge(session.current(), context.ctx_state.get())

@@ -1,0 +1,126 @@
+"""One probe per host: the request, and its reply as an observation."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+from gevent.pool import Pool
+
+from tailtrain.data import verify
+from tailtrain.errors import FleetError
+from tailtrain.fleet import probe_program, remote
+from tailtrain.planning import layout
+from tailtrain.planning.observed import Hardware, Observation, RunState, UnitState, Unreachable
+from tailtrain.tailnet.daemon import address_of, path_of
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from pyinfra.api.host import Host
+
+    from tailtrain.planning.datasets import PlannedDataset
+
+# folder -> (owner, mode); the first three are root's, so that a worker cannot change its own code
+FOLDERS = {
+    layout.ENVIRONMENT_DIR: ("root", "0755"),
+    layout.CODE_DIR: ("root", "0755"),
+    layout.CONFIG_DIR: ("root", "0755"),
+    layout.STATE_DIR: (layout.ACCOUNT, "0750"),
+    layout.CHUNK_DIR: (layout.ACCOUNT, "0750"),
+    layout.MANIFEST_DIR: (layout.ACCOUNT, "0750"),
+    layout.RUN_DIR: (layout.ACCOUNT, "0750"),
+}
+FILES = (
+    layout.CONFIG,
+    f"{layout.UNIT_DIR}/{layout.WORKER_UNIT}",
+    f"{layout.UNIT_DIR}/{layout.VALIDATE_UNIT}",
+)
+
+
+def probe_request(datasets: Sequence[PlannedDataset]) -> dict[str, object]:
+    """What the probe is asked, the same for every host."""
+    sizes = {chunk.sha256: chunk.bytes for d in datasets for chunk in (*d.train, *d.heldout)}
+    return {
+        "account": layout.ACCOUNT,
+        "folders": FOLDERS,
+        "files": FILES,
+        "units": [layout.WORKER_UNIT, layout.VALIDATE_UNIT],
+        "sizes": sizes,
+        "where": {
+            "state": layout.STATE_DIR,
+            "chunks": layout.CHUNK_DIR,
+            "manifests": layout.MANIFEST_DIR,
+            "environments": layout.ENVIRONMENT_DIR,
+            "codes": layout.CODE_DIR,
+            "identity": layout.IDENTITY,
+            "peer_id": layout.PEER_ID,
+            "config": layout.CONFIG,
+            "runs": layout.RUN_DIR,
+            "lab_marker": layout.LAB_MARKER,
+        },
+    }
+
+
+def probe(
+    hosts: Sequence[Host], connected: set[Host], datasets: Sequence[PlannedDataset]
+) -> dict[str, Observation | Unreachable]:
+    """Ask every host once, in parallel. A host that does not answer is in the result with the reason."""
+    request = probe_request(datasets)
+
+    def ask(host: Host) -> Observation | Unreachable:
+        if host not in connected:
+            return Unreachable(host.name, "could not be connected to; the reason is shown above")
+        try:
+            before = time.time()
+            reply = remote.ask(host, (verify, probe_program), request, timeout=180)
+            return _observation(host.name, reply, before, time.time())
+        except FleetError as error:
+            return Unreachable(host.name, str(error))
+
+    return {answer.node: answer for answer in Pool(64).imap_unordered(ask, hosts)}
+
+
+def _observation(name: str, reply: Mapping[str, Any], before: float, after: float) -> Observation:
+    found, lab, run = reply["hardware"], reply["lab"], reply["run"]
+    clock = found["clock"]
+    # The host read its clock at some moment between ours; only what lies outside that span is skew.
+    skew = min(0.0, clock - before) + max(0.0, clock - after)
+    status = run.get("status", {})
+    return Observation(
+        node=name,
+        address=address_of(name),
+        path=path_of(name),
+        emulated=bool(lab),
+        superuser=reply["uid"] == 0,
+        hardware=Hardware(
+            architecture=found["architecture"],
+            system=found["system"],
+            python=found["python"],
+            systemd=found["systemd"],
+            cores=found["cores"],
+            usable_cores=float(lab.get("cpu_quota_cores", found["cores"])),
+            memory_bytes=found["memory_bytes"],
+            gpus=tuple(found["gpus"]),
+            disk_free_bytes=found["disk_free_bytes"],
+            clock_skew_seconds=skew,
+        ),
+        missing_packages=tuple(reply["missing_packages"]),
+        account=reply["account"],
+        environments=frozenset(reply["environments"]),
+        codes=frozenset(reply["codes"]),
+        peer_id=reply["peer_id"],
+        files=reply["files"],
+        chunks=frozenset(reply["chunks"]["present"]),
+        damaged=reply["chunks"]["damaged"],
+        manifests=frozenset(reply["manifests"]),
+        units={unit: UnitState(**state) for unit, state in reply["units"].items()},
+        run=RunState(
+            run_id=run.get("run_id", ""),
+            state=status.get("state", ""),
+            round=status.get("round", -1),
+            config_sha256=status.get("config_sha256", ""),
+            final_sha256=run.get("final_sha256", ""),
+            validated_sha256=run.get("validation", {}).get("model_sha256", ""),
+        ),
+    )

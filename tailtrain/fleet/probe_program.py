@@ -1,0 +1,200 @@
+"""The probe: runs on a host as plain Python, changes nothing there but its own cache of verified hashes.
+
+Its source is sent to the host, after that of `tailtrain.data.verify`; besides, it uses nothing but the
+standard library and asks few other programs. What it prints is read by `tailtrain.fleet.probe`.
+"""
+
+from __future__ import annotations
+
+import glob
+import grp
+import hashlib
+import importlib.util
+import json
+import os
+import pwd
+import shutil
+import stat
+import subprocess
+import sys
+import time
+from typing import Any
+
+from tailtrain.data.verify import examine
+
+Document = dict[str, Any]
+SECRET = 0o600
+
+
+def read(path: str) -> str | None:
+    """The text of a file, None where there is none or it is no text."""
+    try:
+        with open(path, encoding="utf-8") as file:
+            return file.read()
+    except (OSError, UnicodeDecodeError):
+        return None
+
+
+def read_json(path: str) -> Document:
+    """A JSON object from a file, empty where there is none."""
+    try:
+        document = json.loads(read(path) or "{}")
+    except ValueError:
+        return {}
+    return document if isinstance(document, dict) else {}
+
+
+def sha256_of(path: str) -> str:
+    """SHA-256 of a file, empty where it cannot be read."""
+    digest = hashlib.sha256()
+    try:
+        with open(path, "rb") as file:
+            while block := file.read(1 << 20):
+                digest.update(block)
+    except OSError:
+        return ""
+    return digest.hexdigest()
+
+
+def hardware(state_dir: str) -> Document:
+    """What this machine has."""
+    folder = state_dir
+    while not os.path.isdir(folder):
+        folder = os.path.dirname(folder)
+    release = dict(line.split("=", 1) for line in (read("/etc/os-release") or "").splitlines() if "=" in line)
+    memory = next(
+        int(line.split()[1]) * 1024
+        for line in (read("/proc/meminfo") or "MemTotal: 0 kB").splitlines()
+        if line.startswith("MemTotal")
+    )
+    gpus = [os.path.basename(path) for path in glob.glob("/proc/driver/nvidia/gpus/*")]
+    return {
+        "architecture": os.uname().machine,
+        "system": release.get("PRETTY_NAME", "unknown").strip('"'),
+        "python": "{}.{}".format(*sys.version_info[:2]),
+        "systemd": os.path.isdir("/run/systemd/system"),
+        "cores": len(os.sched_getaffinity(0)),
+        "memory_bytes": memory,
+        "gpus": gpus,
+        "disk_free_bytes": shutil.disk_usage(folder).free,
+        "clock": time.time(),
+    }
+
+
+def account(name: str, folders: Document) -> bool:
+    """Whether the account and its folders are there, owned and closed as they should be."""
+    try:
+        uid, gid = pwd.getpwnam(name).pw_uid, grp.getgrnam(name).gr_gid
+        for path, (owner, mode) in folders.items():
+            found = os.stat(path)
+            expected = uid if owner == name else 0
+            if found.st_uid != expected or stat.S_IMODE(found.st_mode) != int(mode, 8):
+                return False
+            if owner == name and found.st_gid != gid:
+                return False
+    except (KeyError, OSError):
+        return False
+    return True
+
+
+def complete(folder: str) -> list[str]:
+    """Names in a folder whose building was finished."""
+    return sorted(
+        os.path.basename(os.path.dirname(path)) for path in glob.glob(os.path.join(folder, "*", ".complete"))
+    )
+
+
+def peer_id(name: str, key: str, identity: str) -> str | None:
+    """The peer id, if the key that it belongs to is there and closed to others."""
+    try:
+        found = os.stat(key)
+        if found.st_uid != pwd.getpwnam(name).pw_uid or stat.S_IMODE(found.st_mode) != SECRET:
+            return None
+    except (KeyError, OSError):
+        return None
+    return (read(identity) or "").strip() or None
+
+
+def units(names: list[str]) -> Document:
+    """The state of systemd units."""
+    try:
+        shown = subprocess.run(
+            ["systemctl", "show", "-p", "Id,ActiveState,UnitFileState,MainPID", *names],
+            capture_output=True,
+            text=True,
+            timeout=30,
+            check=False,
+        ).stdout
+    except (OSError, subprocess.TimeoutExpired):
+        return {}
+    states = {}
+    for block in shown.split("\n\n"):
+        values = dict(line.split("=", 1) for line in block.splitlines() if "=" in line)
+        if "Id" in values:
+            states[values["Id"]] = {
+                "active": values.get("ActiveState", "inactive"),
+                "enabled": values.get("UnitFileState") == "enabled",
+                "pid": int(values.get("MainPID") or 0),
+            }
+    return states
+
+
+def run_state(config: str, runs: str) -> Document:
+    """How far the configured run is on this host."""
+    run_id = str(read_json(config).get("run_id", ""))
+    if not run_id:
+        return {}
+    folder = os.path.join(runs, run_id)
+    model, final = os.path.join(folder, "final", "model.safetensors"), ""
+    wanted = read_json(os.path.join(folder, "final", "manifest.json")).get("sha256")
+    if wanted and sha256_of(model) == wanted:
+        final = wanted
+    return {
+        "run_id": run_id,
+        "status": read_json(os.path.join(folder, "status.json")),
+        "final_sha256": final,
+        "validation": read_json(os.path.join(folder, "validation.json")),
+    }
+
+
+def verified(folder: str, sizes: dict[str, int]) -> Document:
+    """Which chunk files are there and right, and what is wrong with others."""
+    found = examine(folder, sizes)
+    wrong = {*found["missing"], *found["damaged"]}
+    return {"present": [name for name in sizes if name not in wrong], "damaged": found["damaged"]}
+
+
+def reply(request: Document) -> Document:
+    """Everything that the request asks for."""
+    where = request["where"]
+    manifests = [
+        name.removesuffix(".json")
+        for name in (os.listdir(where["manifests"]) if os.path.isdir(where["manifests"]) else [])
+        if sha256_of(os.path.join(where["manifests"], name)) == name.removesuffix(".json")
+    ]
+    missing = []
+    if importlib.util.find_spec("ensurepip") is None:
+        missing.append("python3-venv")
+    if not os.path.exists("/etc/ssl/certs/ca-certificates.crt"):
+        missing.append("ca-certificates")
+    return {
+        "uid": os.geteuid(),
+        "hardware": hardware(where["state"]),
+        "lab": read_json(where["lab_marker"]),
+        "missing_packages": missing,
+        "account": account(request["account"], request["folders"]),
+        "environments": complete(where["environments"]),
+        "codes": complete(where["codes"]),
+        "peer_id": peer_id(request["account"], where["identity"], where["peer_id"]),
+        "files": {path: read(path) for path in request["files"]},
+        "chunks": verified(where["chunks"], request["sizes"]),
+        "manifests": manifests,
+        "units": units(request["units"]),
+        "run": run_state(where["config"], where["runs"]),
+    }
+
+
+def main() -> int:
+    """Answer the request on standard input."""
+    print(json.dumps(reply(json.loads(sys.stdin.buffer.readline()))))
+    return 0

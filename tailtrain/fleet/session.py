@@ -1,0 +1,191 @@
+"""One deploy: what is declared, one probe of every host, and the plan that all hosts' deploy code works from.
+
+pyinfra runs a deploy file once for each host, in parallel, and has no hook after connecting. So the first
+one to ask makes the plan for all, under a lock, while the others wait for it.
+"""
+
+from __future__ import annotations
+
+import getpass
+import json
+import os
+import socket
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
+
+import click
+from gevent.lock import RLock
+from pyinfra import context
+from pyinfra.api.exceptions import PyinfraError
+
+from tailtrain.data import cache
+from tailtrain.data.inspect import inspect_parquet
+from tailtrain.errors import TailtrainError
+from tailtrain.fleet import material, probe
+from tailtrain.fleet.declared import declared_fleet
+from tailtrain.fleet.gate import Gate
+from tailtrain.fleet.keyring import kept_identity
+from tailtrain.planning import layout
+from tailtrain.planning.actions import Declared, make_plan
+from tailtrain.planning.datasets import PlannedChunk, PlannedDataset
+from tailtrain.planning.observed import Observation, Observed
+from tailtrain.planning.render import render_plan
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pyinfra.api.host import Host
+    from pyinfra.api.state import State
+
+    from tailtrain.planning.plan import HostPlan, Plan
+
+WORK_DIR = ".tailtrain"
+
+
+@dataclass
+class Session:
+    """Everything that one deploy knows. `reports` is filled after training: each node's last status."""
+
+    project: Path
+    declared: Declared
+    bundle: material.Bundle
+    observed: Observed
+    plan: Plan
+    identities: dict[str, tuple[bytes, str]]
+    reports: dict[str, dict[str, Any] | None] = field(default_factory=dict)
+
+    @property
+    def chunk_dir(self) -> Path:
+        """Where the control machine keeps chunk files, named by their hash."""
+        return cache.chunk_dir(self.project / WORK_DIR / "datasets")
+
+    def manifest_path(self, manifest_id: str) -> Path:
+        """Where the control machine keeps a manifest."""
+        return cache.manifest_path(self.project / WORK_DIR / "datasets", manifest_id)
+
+    @property
+    def identity_dir(self) -> Path:
+        """Where identities are kept that their nodes do not have yet."""
+        return self.project / WORK_DIR / "identities"
+
+    @property
+    def run_dir(self) -> Path:
+        """Where the control machine keeps what it fetched of this run."""
+        return self.project / WORK_DIR / "runs" / self.plan.run_id
+
+    def receipt(self, plan: HostPlan) -> bytes:
+        """What a host keeps of what was applied to it."""
+        material = self.bundle.material
+        document = {
+            "plan": self.plan.id,
+            "run": self.plan.run_id,
+            "config_sha256": plan.config_sha256,
+            "code": material.code_id,
+            "environment": material.locks[plan.lock],
+            "by": f"{getpass.getuser()}@{socket.gethostname()}",
+            "at": datetime.now(UTC).isoformat(timespec="seconds"),
+        }
+        return (json.dumps(document, indent=1) + "\n").encode()
+
+    def worker_command(self, name: str, command: str) -> list[str]:
+        """A command of the worker, as the worker's account, outside its unit."""
+        material, plan = self.bundle.material, self.plan.host(name)
+        python = f"{layout.environment(material.locks[plan.lock])}/bin/python"
+        return [
+            *("runuser", "-u", layout.ACCOUNT, "--"),
+            *("env", "-C", layout.STATE_DIR, f"PYTHONPATH={layout.code(material.code_id)}"),
+            *("PYTHONDONTWRITEBYTECODE=1", python, "-m", "tailtrain.worker", command),
+            *("--config", layout.CONFIG),
+        ]
+
+
+_sessions: WeakKeyDictionary[State, Session] = WeakKeyDictionary()
+_lock = RLock()
+
+
+def current() -> Session:
+    """The session of the running deploy; the first call probes the fleet, makes the plan and shows it.
+
+    Raises:
+        PyinfraError: with the text of what is wrong; nothing has been changed anywhere then.
+    """
+    state: State = context.ctx_state.get()
+    with _lock:
+        if state not in _sessions:
+            try:
+                session = begin(state)
+            except TailtrainError as error:
+                raise PyinfraError(str(error)) from None
+            _sessions[state] = session
+            click.echo("\n" + render_plan(session.plan, diff=state.config.DIFF), err=True)
+            state.add_callback_handler(Gate(session.plan))
+        return _sessions[state]
+
+
+def here() -> HostPlan:
+    """The plan of the host whose deploy code is running."""
+    host: Host = context.ctx_host.get()
+    return current().plan.host(host.name)
+
+
+def begin(state: State) -> Session:
+    """Declared, probed, planned: in this order, each only if the one before it is right.
+
+    Raises:
+        TailtrainError: naming what is wrong, and where.
+    """
+    project = Path(state.cwd or Path.cwd())
+    declared = declared_fleet(state.inventory)
+    settings = declared.settings
+    wheels = settings.wheels or os.environ.get("TAILTRAIN_WHEELS") or None
+    bundle = material.bundle(project, wheels, settings.package_index)
+    datasets = planned_datasets(project, declared)
+    hosts = list(state.inventory)
+    observed = probe.probe(hosts, set(state.active_hosts), datasets)
+    identities = {
+        node.hostname: kept_identity(project / WORK_DIR / "identities", node.hostname)
+        for node in declared.nodes
+        if isinstance(answer := observed[node.hostname], Observation) and answer.peer_id is None
+    }
+    plan = make_plan(
+        declared,
+        datasets,
+        bundle.material,
+        bundle.templates,
+        observed,
+        {name: peer_id for name, (_, peer_id) in identities.items()},
+    )
+    return Session(project, declared, bundle, observed, plan, identities)
+
+
+def planned_datasets(project: Path, declared: Declared) -> list[PlannedDataset]:
+    """Cut the declared data sets into chunks (once) and read their manifests."""
+    settings, found = declared.settings, []
+    for domain, file in settings.datasets:
+        manifest = cache.ensure_dataset(
+            inspect_parquet(project / file),
+            domain,
+            project / WORK_DIR / "datasets",
+            heldout_fraction=settings.heldout_fraction,
+        )
+        content = manifest.encode()
+        found.append(
+            PlannedDataset(
+                domain=domain,
+                file=file,
+                file_bytes=manifest.file_bytes,
+                manifest_id=manifest.id,
+                manifest_bytes=len(content),
+                records=manifest.records,
+                train=_planned(manifest.train),
+                heldout=_planned(manifest.heldout),
+            )
+        )
+    return found
+
+
+def _planned(chunks: Sequence[Any]) -> tuple[PlannedChunk, ...]:
+    return tuple(PlannedChunk(chunk.sha256, chunk.bytes, chunk.rows) for chunk in chunks)

@@ -1,0 +1,183 @@
+"""Waiting for the training: one watcher, on the primary, that reconnects; then every node's report."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import click
+import gevent
+from gevent.pool import Pool
+
+from tailtrain.errors import FleetError
+from tailtrain.fleet import remote
+from tailtrain.planning import layout
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pyinfra.api.host import Host
+    from pyinfra.api.state import State
+
+    from tailtrain.planning.plan import Plan
+
+POLL_SECONDS = 2.0
+PATIENCE_SECONDS = 300.0
+SETTLE_SECONDS = 90.0
+_MARK = "--tailtrain--"
+
+
+def until_finished(host: Host, plan: Plan) -> None:
+    """Wait until the primary says that the run is finished, showing each round as it ends.
+
+    Raises:
+        FleetError: the worker failed or ended (with the end of its log), or the primary stayed away.
+    """
+    watcher = _Watcher(host, plan)
+    with _way_back(plan):
+        while not watcher.finished():
+            gevent.sleep(POLL_SECONDS)
+
+
+class _Watcher:
+    """What has been shown so far, and since when something has been amiss."""
+
+    def __init__(self, host: Host, plan: Plan) -> None:
+        self._host, self._plan = host, plan
+        self._seen = 0
+        self._message = ""
+        self._lost_since: float | None = None
+        self._ended_since: float | None = None
+
+    def finished(self) -> bool:
+        """Look once, show what is new, and say whether the run is over."""
+        try:
+            status, rounds, unit = _look(self._host, self._plan.run_id, self._seen)
+        except FleetError as error:
+            self._bear_absence(error)
+            return False
+        self._lost_since = None
+        for entry in rounds:
+            _say(_round_line(entry, status))
+        self._seen += len(rounds)
+        if status.get("state") == "finished":
+            return True
+        if status.get("message") and status["message"] != self._message:
+            self._message = status["message"]
+            _say(f"{status['state']}: {self._message}")
+        self._require_running(status, unit)
+        return False
+
+    def _bear_absence(self, error: FleetError) -> None:
+        now = time.monotonic()
+        if self._lost_since is None:
+            self._lost_since = now
+            _say(f"lost sight of the primary ({error.problem}); training goes on, trying again")
+        if now - self._lost_since > PATIENCE_SECONDS:
+            raise error
+
+    def _require_running(self, status: dict[str, Any], unit: str) -> None:
+        """A unit that systemd is about to restart is given a moment."""
+        now, state = time.monotonic(), status.get("state", "")
+        if unit == "active":
+            self._ended_since = None
+            return
+        self._ended_since = self._ended_since or now
+        if state == "failed" or now - self._ended_since > 4 * POLL_SECONDS:
+            log = remote.journal(self._host, layout.WORKER_UNIT)
+            raise FleetError(
+                f"the worker ended ({unit}, {state or 'no status'}): {status.get('message', '')}\n{log}",
+                host=self._host.name,
+                fix="Once the cause is gone: tailtrain resume",
+            )
+
+
+def collect_reports(state: State, plan: Plan) -> dict[str, dict[str, Any] | None]:
+    """Each node's last status, waiting a little for those that are still ending their last round.
+
+    A node that does not answer has None. A worker that has not finished by then is stopped: the run is over.
+    """
+    names = {host.node.hostname for host in plan.hosts if not host.unreachable}
+    hosts = [host for host in state.inventory if host.name in names]
+
+    def settle(host: Host) -> tuple[str, dict[str, Any] | None]:
+        deadline, status = time.monotonic() + SETTLE_SECONDS, None
+        while time.monotonic() < deadline:
+            try:
+                status, _, unit = _look(host, plan.run_id, 0)
+            except FleetError:
+                gevent.sleep(POLL_SECONDS)
+                continue
+            if status.get("state") == "finished" or unit not in ("active", "activating"):
+                return host.name, status or None
+            gevent.sleep(POLL_SECONDS)
+        try:
+            remote.run(host, ["systemctl", "stop", layout.WORKER_UNIT], timeout=60)
+        except FleetError as error:
+            _say(str(error))
+        return host.name, status
+
+    reports: dict[str, dict[str, Any] | None] = {host.node.hostname: None for host in plan.hosts}
+    reports.update(Pool(64).imap_unordered(settle, hosts))
+    return reports
+
+
+def _look(host: Host, run_id: str, seen: int) -> tuple[dict[str, Any], list[dict[str, Any]], str]:
+    """Status, rounds after the first `seen`, and the unit's state: one short command."""
+    folder = layout.run(run_id)
+    script = (
+        f"cat {folder}/status.json 2>/dev/null; echo; echo {_MARK};"
+        f" tail -n +{seen + 1} {folder}/progress.jsonl 2>/dev/null; echo {_MARK};"
+        f" systemctl is-active {layout.WORKER_UNIT}"
+    )
+    parts = remote.run(host, ["sh", "-c", script], timeout=30).stdout.split(_MARK)
+    if len(parts) != 3:  # noqa: PLR2004 - the three that the script prints
+        raise FleetError("gave half an answer", host=host.name)
+    rounds = [entry for line in parts[1].splitlines() if (entry := _json(line))]
+    return _json(parts[0]), rounds, parts[2].strip()
+
+
+def _json(text: str) -> dict[str, Any]:
+    try:
+        value = json.loads(text)
+    except ValueError:
+        return {}
+    return value if isinstance(value, dict) else {}
+
+
+def _round_line(entry: dict[str, Any], status: dict[str, Any]) -> str:
+    group = entry["group"]
+    tokens = sum(member["tokens"] for member in group)
+    loss = sum(member["loss"] * member["tokens"] for member in group) / tokens if tokens else float("nan")
+    target, total = status["target_tokens"], entry["total_tokens"]
+    speeds = "  ".join(f"{member['node']} {member['tokens_per_second']:,.0f}" for member in group)
+    speed = sum(member["tokens_per_second"] for member in group)
+    return (
+        f"round {entry['round']:>3}  loss {loss:.3f}  {total:,} of {target:,} tokens"
+        f" ({min(total / target, 1):.0%})  {speed:,.0f} tokens/s:  {speeds}"
+    )
+
+
+def _say(line: str) -> None:
+    click.echo(f"    {line}", err=True)
+
+
+@contextmanager
+def _way_back(plan: Plan) -> Iterator[None]:
+    """Ctrl-C leaves the run going. pyinfra itself would wait for the operation and exit 0."""
+
+    def leave() -> None:
+        _say(f"run {plan.run_id} goes on without this window")
+        _say("come back with the same command, look with `tailtrain status`, end it with `tailtrain stop`")
+        os._exit(130)
+
+    handler = gevent.signal_handler(signal.SIGINT, leave)
+    try:
+        yield
+    finally:
+        handler.cancel()
+        signal.signal(signal.SIGINT, signal.default_int_handler)

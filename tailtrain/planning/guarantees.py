@@ -1,0 +1,192 @@
+"""The specification's six guarantees, each judged by what was measured in a run.
+
+A guarantee is met or not met by a figure, or was not exercised: because nothing happened that would have put
+it to the test, or because what it promises by name (ENE gossip, Google Drive) does not exist in this version.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any
+
+from tailtrain.spec import CoordinationProtocol, NetworkNode, StorageBackend, TrainingConfiguration
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+BUSY_TARGET = 0.90
+IDLE_TARGET = 0.05
+
+
+class Verdict(StrEnum):
+    """What can be said about a guarantee after a run."""
+
+    MET = "met"
+    NOT_MET = "not met"
+    NOT_EXERCISED = "not exercised"
+
+
+@dataclass(frozen=True)
+class Guarantee:
+    """A guarantee with what was measured for it."""
+
+    name: str
+    verdict: Verdict
+    measured: str
+
+
+@dataclass(frozen=True)
+class RunRecord:
+    """What a run left behind.
+
+    Attributes:
+        rounds: the primary's progress, one entry for each averaging.
+        contributions: by node, as the final model's manifest has them.
+        cores: cores that each node's worker was allotted.
+        memory_bytes: memory that it was allotted.
+        usable_cores: the cores behind each node's threads.
+        views: the nodes that each node saw at its last averaging.
+    """
+
+    rounds: Sequence[Mapping[str, Any]]
+    contributions: Sequence[Mapping[str, Any]]
+    cores: Mapping[str, int]
+    memory_bytes: Mapping[str, int]
+    usable_cores: Mapping[str, float]
+    views: Mapping[str, Sequence[str]]
+
+
+def judge(
+    nodes: Sequence[NetworkNode], training: TrainingConfiguration, record: RunRecord
+) -> tuple[Guarantee, ...]:
+    """The six guarantees in the specification's order."""
+    return (
+        _network(nodes, record),
+        _resources(nodes, record),
+        _faults(nodes, record),
+        _balance(training, record),
+        _data(training),
+        _coordination(training, record),
+    )
+
+
+def _verdict(*, met: bool) -> Verdict:
+    return Verdict.MET if met else Verdict.NOT_MET
+
+
+def _network(nodes: Sequence[NetworkNode], record: RunRecord) -> Guarantee:
+    took_part = [c["node"] for c in record.contributions if c["tokens"] > 0 and c["in_final_average"]]
+    absent = [node.hostname for node in nodes if node.hostname not in took_part]
+    measured = f"{len(took_part)} of {len(nodes)} nodes trained and are in the final average"
+    if absent:
+        measured += f"; not {', '.join(absent)}"
+    return Guarantee("networkUtilization", _verdict(met=not absent), measured)
+
+
+def busy_share(record: RunRecord) -> float:
+    """Processor time used while training, of what the nodes' cores could have given."""
+    used = available = 0.0
+    for entry in record.rounds:
+        for member in entry["group"]:
+            used += member["cpu_seconds"]
+            available += member["train_seconds"] * record.usable_cores.get(member["node"], 1.0)
+    return used / available if available else 0.0
+
+
+def _resources(nodes: Sequence[NetworkNode], record: RunRecord) -> Guarantee:
+    cores, memory = sum(node.cores for node in nodes), sum(node.ram_gb for node in nodes)
+    given_cores = sum(record.cores.values())
+    given_memory = sum(record.memory_bytes.values()) / 2**30
+    busy = busy_share(record)
+    met = given_cores >= cores and given_memory >= memory and busy >= BUSY_TARGET
+    return Guarantee(
+        "resourceUtilization",
+        _verdict(met=met),
+        f"{given_cores} of {cores} cores and {given_memory:.0f} of {memory} GB allocated;"
+        f" processors {busy:.0%} busy while training (target {BUSY_TARGET:.0%})",
+    )
+
+
+def _faults(nodes: Sequence[NetworkNode], record: RunRecord) -> Guarantee:
+    """A node is lost when it was in one averaging and is not in the next, regained when it is back."""
+    losses, returns = [], []
+    away: set[str] = set()
+    present: set[str] = set()
+    for entry in record.rounds:
+        members = {member["node"] for member in entry["group"]}
+        gone, back = present - members, members & away
+        losses += sorted(gone)
+        returns += sorted(back)
+        away = (away | gone) - back
+        present = members
+    if not losses:
+        return Guarantee("faultTolerance", Verdict.NOT_EXERCISED, "no node was lost in this run")
+    fewest = min(len(entry["group"]) for entry in record.rounds)
+    return Guarantee(
+        "faultTolerance",
+        _verdict(met=bool(record.contributions)),
+        f"{len(losses)} lost ({', '.join(losses)}), {len(returns)} regained;"
+        f" training went on with {fewest} of {len(nodes)} nodes"
+        + (f"; not back: {', '.join(sorted(away))}" if away else ""),
+    )
+
+
+def idle_shares(record: RunRecord) -> dict[str, float]:
+    """For each node, how much less it trained than the longest trainer of the same rounds.
+
+    The round in which a node joins is left out: it was not there for all of it.
+    """
+    own: dict[str, float] = {}
+    longest: dict[str, float] = {}
+    before: set[str] = set()
+    for entry in record.rounds:
+        group = entry["group"]
+        members = {member["node"] for member in group}
+        top = max((member["train_seconds"] for member in group), default=0.0)
+        for member in group:
+            if member["node"] in before:
+                own[member["node"]] = own.get(member["node"], 0.0) + member["train_seconds"]
+                longest[member["node"]] = longest.get(member["node"], 0.0) + top
+        before = members
+    return {node: 1 - own[node] / longest[node] for node in own if longest[node] > 0}
+
+
+def _balance(training: TrainingConfiguration, record: RunRecord) -> Guarantee:
+    idle = idle_shares(record)
+    worst = max(idle, key=lambda node: idle[node], default=None)
+    measured = (
+        f"every node the same seconds a round; largest idle share {idle[worst]:.1%} ({worst},"
+        f" target {IDLE_TARGET:.0%})"
+        if worst is not None
+        else "fewer than two rounds, nothing to compare"
+    )
+    if training.coordination_protocol is not CoordinationProtocol.ENE_GOSSIP:
+        return Guarantee("loadBalancing", Verdict.NOT_EXERCISED, f"health by ENE needs eneGossip; {measured}")
+    met = worst is not None and idle[worst] <= IDLE_TARGET
+    return Guarantee("loadBalancing", _verdict(met=met), measured)
+
+
+def _data(training: TrainingConfiguration) -> Guarantee:
+    backend = training.storage_backend
+    reason = (
+        "needs googleDriveTopological; chunks went straight to their nodes, every hash verified there"
+        if backend is StorageBackend.LOCAL
+        else f"no node fetched another's chunk from {backend.value}"
+    )
+    return Guarantee("dataAvailability", Verdict.NOT_EXERCISED, reason)
+
+
+def _coordination(training: TrainingConfiguration, record: RunRecord) -> Guarantee:
+    views = {tuple(sorted(view)) for view in record.views.values()}
+    measured = (
+        f"all {len(record.views)} nodes saw the same {len(next(iter(views)))} members at the end"
+        if len(views) == 1
+        else f"{len(views)} different views of the members at the end"
+    )
+    if training.coordination_protocol is not CoordinationProtocol.ENE_GOSSIP:
+        protocol = training.coordination_protocol.value
+        return Guarantee(
+            "coordination", Verdict.NOT_EXERCISED, f"needs eneGossip; with {protocol}, {measured}"
+        )
+    return Guarantee("coordination", _verdict(met=len(views) == 1), measured)

@@ -1,0 +1,82 @@
+"""What one probe of a host answers, as values that planning can work with."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True)
+class Hardware:
+    """What a host really has. Memory and disk in bytes, clock skew in seconds against the control machine."""
+
+    architecture: str
+    system: str
+    python: str | None
+    systemd: bool
+    cores: int
+    usable_cores: float
+    memory_bytes: int
+    gpus: tuple[str, ...]
+    disk_free_bytes: int
+    clock_skew_seconds: float
+
+
+@dataclass(frozen=True)
+class UnitState:
+    """A systemd unit as `systemctl show` reports it."""
+
+    active: str = "inactive"
+    enabled: bool = False
+    pid: int = 0
+
+
+@dataclass(frozen=True)
+class RunState:
+    """How far the newest run on a host is; empty values where there is none."""
+
+    run_id: str = ""
+    state: str = ""
+    round: int = -1
+    config_sha256: str = ""
+    final_sha256: str = ""
+    validated_sha256: str = ""
+
+
+@dataclass(frozen=True)
+class Observation:
+    """A host that answered.
+
+    `files` maps the path of each small text file that tailtrain writes to its content, or None where it is
+    missing. `chunks` are the chunk and held-out files whose hash is right; `damaged` those whose is
+    not, and what is wrong with each.
+    """
+
+    node: str
+    address: str
+    path: str
+    emulated: bool
+    superuser: bool
+    hardware: Hardware
+    missing_packages: tuple[str, ...] = ()
+    account: bool = False
+    environments: frozenset[str] = frozenset()
+    codes: frozenset[str] = frozenset()
+    peer_id: str | None = None
+    files: Mapping[str, str | None] = field(default_factory=dict)
+    chunks: frozenset[str] = frozenset()
+    damaged: Mapping[str, str] = field(default_factory=dict)
+    manifests: frozenset[str] = frozenset()
+    units: Mapping[str, UnitState] = field(default_factory=dict)
+    run: RunState = field(default_factory=RunState)
+
+
+@dataclass(frozen=True)
+class Unreachable:
+    """A declared host that did not answer, and why."""
+
+    node: str
+    reason: str
+
+
+Observed = Mapping[str, Observation | Unreachable]

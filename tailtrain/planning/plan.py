@@ -1,0 +1,153 @@
+"""The plan: what will happen to each host and why, made purely from what is declared and observed."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from tailtrain.planning.datasets import PlannedChunk, PlannedDataset
+    from tailtrain.planning.node_config import NodeLimits
+    from tailtrain.planning.placement import Placement
+    from tailtrain.planning.settings import Settings
+    from tailtrain.spec import NetworkNode
+
+
+class Phase(StrEnum):
+    """The phases in their order. `provision` prepares hosts; the other four are the specification's."""
+
+    PROVISION = "provision"
+    DISTRIBUTE = "distribute"
+    TRAIN = "train"
+    AGGREGATE = "aggregate"
+    VALIDATE = "validate"
+
+
+@dataclass(frozen=True)
+class Action:
+    """One thing that will be done to a host. `key` is what the deploys ask for."""
+
+    phase: Phase
+    key: str
+    what: str
+    why: str
+
+
+@dataclass(frozen=True)
+class FileChange:
+    """A text file that will be written, with the text that is there now (None: no such file)."""
+
+    path: str
+    mode: str
+    group: str
+    before: str | None
+    after: str
+
+
+@dataclass(frozen=True)
+class HostPlan:
+    """Everything about one host."""
+
+    node: NetworkNode
+    unreachable: str | None = None
+    path: str = ""
+    emulated: bool = False
+    share: int = 0
+    quotas: Mapping[str, int] = field(default_factory=dict)
+    limits: NodeLimits | None = None
+    lock: str = ""
+    notes: tuple[str, ...] = ()
+    actions: tuple[Action, ...] = ()
+    missing_packages: tuple[str, ...] = ()
+    files: tuple[FileChange, ...] = ()
+    chunks: tuple[PlannedChunk, ...] = ()
+    manifests: tuple[str, ...] = ()
+    config_sha256: str = ""
+
+    def does(self, key: str) -> bool:
+        """Whether an action of this key is planned here."""
+        return any(action.key == key for action in self.actions)
+
+
+CPU_LOCK, CUDA_LOCK = "worker-cpu", "worker-cuda"
+
+
+@dataclass(frozen=True)
+class Material:
+    """What is sent to nodes besides data: ids of the code and of the environments' locks.
+
+    `cpu_build_at_hand` says that a wheel folder or an index of the user's choice has torch's CPU build, which
+    the ordinary index does not carry.
+    """
+
+    code_id: str
+    locks: Mapping[str, str]
+    cpu_build_at_hand: bool
+
+    def lock_for(self, device: str, environments: frozenset[str]) -> str:
+        """The name of the lock for a node: the CPU build where it can be had or is there already."""
+        cpu = self.cpu_build_at_hand or self.locks[CPU_LOCK] in environments
+        return CPU_LOCK if device == "cpu" and cpu else CUDA_LOCK
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What will happen. `id` is a hash of everything the plan was made from."""
+
+    id: str
+    run_id: str
+    run_state: str
+    settings: Settings
+    datasets: tuple[PlannedDataset, ...]
+    placements: Mapping[str, Placement]
+    material: Material
+    hosts: tuple[HostPlan, ...]
+    quorum: int
+
+    def host(self, name: str) -> HostPlan:
+        """The plan of one host."""
+        return next(host for host in self.hosts if host.node.hostname == name)
+
+    @property
+    def primary(self) -> HostPlan:
+        """The plan of the primary."""
+        return next(host for host in self.hosts if host.node.role.value == "primary")
+
+    @property
+    def changes(self) -> bool:
+        """Whether anything will be done anywhere."""
+        return any(host.actions for host in self.hosts)
+
+    def phase_hosts(self, phase: Phase) -> tuple[HostPlan, ...]:
+        """The hosts that do something in a phase."""
+        return tuple(h for h in self.hosts if any(action.phase is phase for action in h.actions))
+
+
+def digest(value: object) -> str:
+    """SHA-256 of a value's canonical JSON."""
+    return hashlib.sha256(json.dumps(value, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+
+
+def run_ids(
+    settings: Settings, datasets: Sequence[PlannedDataset], material: Material, nodes: Sequence[NetworkNode]
+) -> tuple[str, str]:
+    """The two halves of a run's id: what is trained, and by which nodes.
+
+    A run that is under way goes on when the fleet changes; a finished one trains again with the new fleet.
+    """
+    what = {
+        "data": [[dataset.domain, dataset.manifest_id] for dataset in datasets],
+        "code": material.code_id,
+        **settings.as_json(),
+    }
+    return digest(what)[:8], digest([node.hostname for node in nodes])[:8]
+
+
+def quorum_of(nodes: int) -> int:
+    """Two thirds of the nodes, rounded up: what the specification's gossip layer needs for a decision."""
+    return -(-2 * nodes // 3)

@@ -1,0 +1,146 @@
+"""A plan as text: at most 80 columns where names allow, the same bytes for the same plan, nothing cut off."""
+
+from __future__ import annotations
+
+import difflib
+from typing import TYPE_CHECKING
+
+from tailtrain.planning.plan import HostPlan, Phase, Plan
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+_PHASE_WORDS = {
+    Phase.PROVISION: "provision",
+    Phase.DISTRIBUTE: "1 data distribution",
+    Phase.TRAIN: "2 distributed training",
+    Phase.AGGREGATE: "3 model aggregation",
+    Phase.VALIDATE: "4 validation",
+}
+
+
+def table(rows: Sequence[Sequence[object]], *, right: Sequence[int] = (), indent: int = 2) -> list[str]:
+    """Rows as aligned lines; the columns in `right` are set flush right."""
+    cells = [[str(cell) for cell in row] for row in rows]
+    widths = [max(len(row[column]) for row in cells) for column in range(len(cells[0]))]
+    lines = []
+    for row in cells:
+        parts = [
+            cell.rjust(width) if column in right else cell.ljust(width)
+            for column, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ]
+        lines.append((" " * indent + "  ".join(parts)).rstrip())
+    return lines
+
+
+def render_plan(plan: Plan, *, diff: bool = False) -> str:
+    """The whole plan; with `diff`, also what changes in each text file."""
+    lines = [f"Plan {plan.id}: run {plan.run_id} ({plan.run_state or 'new'})"]
+    lines += ["", *_data(plan), "", *_shares(plan)]
+    notes = [(h.node.hostname, note) for h in plan.hosts for note in h.notes]
+    if notes:
+        lines += ["", "Notes", *table(notes)]
+    lines += ["", *_work(plan)]
+    if diff:
+        lines += list(_diffs(plan.hosts))
+    lines += ["", summary(plan)]
+    return "\n".join(lines) + "\n"
+
+
+def summary(plan: Plan) -> str:
+    """One line: how much will be done."""
+    unknown = [host.node.hostname for host in plan.hosts if host.unreachable]
+    tail = f" Unknown: {', '.join(unknown)}." if unknown else ""
+    if not plan.changes:
+        return f"No changes: {len(plan.hosts) - len(unknown)} hosts are as declared.{tail}"
+    busy = [host for host in plan.hosts if host.actions]
+    chunks = [chunk for host in plan.hosts for chunk in host.chunks]
+    size = sum(chunk.bytes for chunk in chunks) / 1e6
+    phases = [phase.value for phase in Phase if plan.phase_hosts(phase)]
+    moved = f"{len(chunks)} chunks ({size:.1f} MB) to send; " if chunks else ""
+    return f"Plan: {len(busy)} of {len(plan.hosts)} hosts change; {moved}{', '.join(phases)}.{tail}"
+
+
+def _data(plan: Plan) -> list[str]:
+    rows: list[Sequence[object]] = [("Data set", "records", "trained on", "held out", "chunks", "MB")]
+    rows += [
+        (
+            d.domain,
+            f"{d.records:,}",
+            f"{d.train_records:,}",
+            f"{d.heldout_records:,}",
+            len(d.train) + len(d.heldout),
+            f"{d.file_bytes / 1e6:.1f}",
+        )
+        for d in plan.datasets
+    ]
+    return table(rows, right=(1, 2, 3, 4, 5), indent=0)
+
+
+def _shares(plan: Plan) -> list[str]:
+    domains = [dataset.domain for dataset in plan.datasets]
+    rows: list[Sequence[object]] = [("Node", "role", "cores", "share", *domains, "path")]
+    for host in plan.hosts:
+        quotas = [f"{host.quotas[d]:,}" if d in host.quotas else "unknown" for d in domains]
+        path = "unreachable" if host.unreachable else host.path
+        node = host.node
+        rows.append(
+            (node.hostname, node.role.value, node.cores, f"{host.share / 655.36:.2f} %", *quotas, path)
+        )
+    totals = [
+        f"{sum(h.quotas.get(domain, 0) for h in plan.hosts):,}"
+        + (" known" if any(h.unreachable for h in plan.hosts) else "")
+        for domain in domains
+    ]
+    cores, share = sum(h.node.cores for h in plan.hosts), sum(h.share for h in plan.hosts)
+    rows.append(("sum", "", cores, f"{share}/65536", *totals, ""))
+    return table(rows, right=range(2, 4 + len(domains)), indent=0)
+
+
+def _work(plan: Plan) -> Iterator[str]:
+    for host in plan.hosts:
+        if host.unreachable:
+            yield f"{host.node.hostname}: unreachable, what is there is unknown"
+            yield f"  {host.unreachable}"
+    for phase in Phase:
+        hosts = plan.phase_hosts(phase)
+        yield f"{_PHASE_WORDS[phase]}{'' if hosts else ': nothing to do'}"
+        yield from _folded(phase, hosts)
+    yield f"gate after each phase: the primary and {plan.quorum} of {len(plan.hosts)} nodes"
+
+
+def _folded(phase: Phase, hosts: Sequence[HostPlan]) -> Iterator[str]:
+    """Lines of one phase; hosts that do the same for the same reason share a line."""
+    groups: dict[tuple[str, str], list[str]] = {}
+    for host in hosts:
+        for action in host.actions:
+            if action.phase is phase:
+                groups.setdefault((action.what, action.why), []).append(host.node.hostname)
+    everyone = len(hosts) > 1
+    for (what, why), names in groups.items():
+        who = "all" if everyone and len(names) == len(hosts) else ", ".join(names)
+        yield f"  {what} ({why})"
+        yield f"    on {who}" if who != "all" else f"    on all {len(names)} hosts"
+
+
+def _diffs(hosts: Sequence[HostPlan]) -> Iterator[str]:
+    """Unified diffs; hosts whose file changes in the same way share one."""
+    groups: dict[tuple[str, str], list[str]] = {}
+    for host in hosts:
+        for change in host.files:
+            before = (change.before or "").splitlines()
+            hunks = "\n".join(
+                difflib.unified_diff(
+                    before,
+                    change.after.splitlines(),
+                    "on the host" if change.before is not None else "no such file",
+                    "planned",
+                    lineterm="",
+                    n=1,
+                )
+            )
+            groups.setdefault((change.path, hunks), []).append(host.node.hostname)
+    for (path, hunks), names in groups.items():
+        yield ""
+        yield f"{path} on {', '.join(names)}"
+        yield from (f"  {line}" for line in hunks.splitlines())

@@ -1,0 +1,207 @@
+"""What is to be trained, as group_data declares it, checked before anything else happens."""
+
+from __future__ import annotations
+
+import difflib
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, fields
+from typing import Any, TypeVar
+
+from tailtrain.errors import DeclarationError
+from tailtrain.spec import TrainingConfiguration, parse_backend, parse_protocol, parse_strategy
+
+
+@dataclass(frozen=True)
+class ModelSettings:
+    """Sizes of the byte-level transformer."""
+
+    layers: int = 4
+    width: int = 128
+    heads: int = 4
+    context: int = 128
+
+
+@dataclass(frozen=True)
+class LoopSettings:
+    """The training loop: local rounds of equal seconds, then an averaging weighted by tokens.
+
+    `target_tokens` counts the fleet's committed tokens (bytes of text); seconds are wall-clock seconds.
+    `outer_learning_rate` 1 with `outer_momentum` 0 is the plain weighted mean; other values are DiLoCo's
+    outer Nesterov step (arXiv 2311.08105).
+    """
+
+    target_tokens: int = 1_000_000
+    round_seconds: float = 60.0
+    batch_size: int = 8
+    learning_rate: float = 0.003
+    weight_decay: float = 0.1
+    warmup_steps: int = 20
+    seed: int = 17
+    averaging_timeout_seconds: float = 30.0
+    outer_learning_rate: float = 1.0
+    outer_momentum: float = 0.0
+    start_timeout_seconds: float = 180.0
+    keep_checkpoints: int = 2
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Everything that group_data says about a run."""
+
+    training: TrainingConfiguration
+    datasets: tuple[tuple[str, str], ...]
+    heldout_fraction: float
+    model: ModelSettings
+    loop: LoopSettings
+    validation_bytes_per_domain: int
+    worker_port: int
+    wheels: str | None
+    package_index: str | None
+
+    def as_json(self) -> dict[str, object]:
+        """The part that decides what a run is, as plain values."""
+        return {
+            "model": asdict(self.model),
+            "training": asdict(self.loop),
+            "validation_bytes_per_domain": self.validation_bytes_per_domain,
+            "strategy": self.training.distribution_strategy.value,
+            "protocol": self.training.coordination_protocol.value,
+            "data_sharding": self.training.data_sharding,
+        }
+
+
+# name -> (default, what is expected)
+_PLAIN: dict[str, tuple[object, str]] = {
+    "distribution_strategy": ("dataParallel", "a strategy of the specification"),
+    "coordination_protocol": ("eneGossip", "a protocol of the specification"),
+    "storage_backend": ("googleDriveTopological", "a backend of the specification"),
+    "resource_allocation": ("swarm_topology_optimizer", "text"),
+    "load_balancing": ("health_weighted", "text"),
+    "data_sharding": (True, "True or False"),
+    "fault_tolerance": (True, "True or False"),
+    "datasets": ({}, "a dictionary of domain to parquet file"),
+    "heldout_fraction": (0.02, "a number from 0 to 0.5"),
+    "model": ({}, "a dictionary"),
+    "training": ({}, "a dictionary"),
+    "validation_bytes_per_domain": (65_536, "a whole number above 0"),
+    "worker_port": (45_001, "a port from 1024 to 65535"),
+    "wheels": (None, "a folder of wheels, or None"),
+    "package_index": (None, "the address of a package index, or None"),
+}
+
+T = TypeVar("T")
+MOST_HELD_OUT = 0.5
+UNPRIVILEGED_PORTS = range(1024, 65536)
+
+_OWN_PREFIXES = ("_", "ssh_", "tailscale_")
+
+
+def parse_settings(data: Mapping[str, object]) -> Settings:
+    """Read group data into settings.
+
+    Raises:
+        DeclarationError: for an unknown, missing or wrong value, naming it.
+    """
+    for name in data:
+        if name not in _PLAIN and not name.startswith(_OWN_PREFIXES):
+            near = difflib.get_close_matches(name, _PLAIN, n=1, cutoff=0.6)
+            raise DeclarationError(
+                "no such setting",
+                field=f"group_data: {name}",
+                expected=f"one of {', '.join(_PLAIN)}" if not near else near[0],
+                fix=f"Did you mean {near[0]}?" if near else "Start its name with _ if it is your own",
+            )
+    get = {name: data.get(name, default) for name, (default, _) in _PLAIN.items()}
+    training = TrainingConfiguration(
+        distribution_strategy=parse_strategy(_text(get, "distribution_strategy")),
+        coordination_protocol=parse_protocol(_text(get, "coordination_protocol")),
+        storage_backend=parse_backend(_text(get, "storage_backend")),
+        resource_allocation=_text(get, "resource_allocation"),
+        data_sharding=_boolean(get, "data_sharding"),
+        fault_tolerance=_boolean(get, "fault_tolerance"),
+        load_balancing=_text(get, "load_balancing"),
+    )
+    model = _section(ModelSettings, "model", get["model"])
+    if model.width % model.heads:
+        raise _wrong("model.width", model.width, f"a multiple of heads ({model.heads})")
+    loop = _section(LoopSettings, "training", get["training"])
+    fraction = _number(get, "heldout_fraction", lambda value: 0 <= value <= MOST_HELD_OUT)
+    return Settings(
+        training=training,
+        datasets=_datasets(get["datasets"]),
+        heldout_fraction=float(fraction),
+        model=model,
+        loop=loop,
+        validation_bytes_per_domain=int(
+            _number(get, "validation_bytes_per_domain", lambda value: value >= 1, whole=True)
+        ),
+        worker_port=int(_number(get, "worker_port", lambda value: value in UNPRIVILEGED_PORTS, whole=True)),
+        wheels=None if get["wheels"] is None else _text(get, "wheels"),
+        package_index=None if get["package_index"] is None else _text(get, "package_index"),
+    )
+
+
+def _wrong(field: str, found: object, expected: str) -> DeclarationError:
+    return DeclarationError("wrong value", field=f"group_data: {field}", found=repr(found), expected=expected)
+
+
+def _text(get: Mapping[str, object], name: str) -> str:
+    value = get[name]
+    if not isinstance(value, str) or not value:
+        raise _wrong(name, value, _PLAIN[name][1])
+    return value
+
+
+def _boolean(get: Mapping[str, object], name: str) -> bool:
+    value = get[name]
+    if not isinstance(value, bool):
+        raise _wrong(name, value, _PLAIN[name][1])
+    return value
+
+
+def _number(
+    get: Mapping[str, object], name: str, accept: Callable[[float], bool], *, whole: bool = False
+) -> float:
+    value = get[name]
+    kinds = int if whole else (int, float)
+    if isinstance(value, bool) or not isinstance(value, kinds) or not accept(value):
+        raise _wrong(name, value, _PLAIN[name][1])
+    return value
+
+
+def _datasets(value: object) -> tuple[tuple[str, str], ...]:
+    if not isinstance(value, Mapping) or not value:
+        raise _wrong("datasets", value, "a dictionary of domain to parquet file, at least one")
+    for domain, file in value.items():
+        if not isinstance(domain, str) or not domain.isidentifier():
+            raise _wrong("datasets", domain, "a domain name of letters, digits and _")
+        if not isinstance(file, str) or not file:
+            raise _wrong(f"datasets.{domain}", file, "the path of a parquet file")
+    return tuple(value.items())
+
+
+# Zero is allowed only where it switches something off.
+_MAY_BE_ZERO = {"weight_decay", "warmup_steps", "outer_momentum", "seed"}
+
+
+def _section(cls: type[T], section: str, value: object) -> T:
+    if not isinstance(value, Mapping):
+        raise _wrong(section, value, "a dictionary")
+    known: dict[str, Any] = {field.name: field.default for field in fields(cls)}  # type: ignore[arg-type]
+    for name, found in value.items():
+        if name not in known:
+            near = difflib.get_close_matches(str(name), known, n=1)
+            raise DeclarationError(
+                "no such setting",
+                field=f"group_data: {section}.{name}",
+                expected=f"one of {', '.join(known)}",
+                fix=f"Did you mean {near[0]}?" if near else None,
+            )
+        whole = isinstance(known[name], int)
+        fits = isinstance(found, int if whole else (int, float)) and not isinstance(found, bool)
+        if not fits or not math.isfinite(found) or found < 0 or (found == 0 and name not in _MAY_BE_ZERO):
+            least = "0 or more" if name in _MAY_BE_ZERO else "above 0"
+            raise _wrong(f"{section}.{name}", found, f"a {'whole ' if whole else ''}number {least}")
+        known[name] = found if whole else float(found)
+    return cls(**known)
