@@ -1,0 +1,79 @@
+"""Tests of the connector run as pyinfra does: in a process whose blocking calls gevent has replaced.
+
+Those replacements cannot be undone and would change every other test, so each test marked `patched` runs in a
+forked process of its own, which sends its reports back.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import socket
+import sys
+import warnings
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from _pytest.runner import runtestprotocol
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.unit.tailnet.tailnet_stand_in import Tailnet
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> bool | None:
+    if item.get_closest_marker("patched") is None:
+        return None
+    item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
+    for report in _run_forked(item, nextitem):
+        item.ihook.pytest_runtest_logreport(report=report)
+    item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
+    return True
+
+
+def _run_forked(item: pytest.Item, nextitem: pytest.Item | None) -> list[pytest.TestReport]:
+    reader, writer = os.pipe()
+    sys.stdout.flush()
+    child = os.fork()
+    if child == 0:
+        os.close(reader)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # gevent warns that modules were imported before
+            import gevent.monkey  # noqa: PLC0415  # only here
+
+            gevent.monkey.patch_all()
+            gevent.reinit()
+        reports = runtestprotocol(item, log=False, nextitem=nextitem)
+        with os.fdopen(writer, "wb") as pipe:
+            pickle.dump([report._to_json() for report in reports], pipe)
+        os._exit(0)
+    os.close(writer)
+    with os.fdopen(reader, "rb") as pipe:
+        sent = pipe.read()
+    os.waitpid(child, 0)
+    if not sent:
+        pytest.fail(f"the process of {item.nodeid} died", pytrace=False)
+    loaded: list[dict[str, Any]] = pickle.loads(sent)  # noqa: S301  # from our own child
+    return [pytest.TestReport._from_json(data) for data in loaded]
+
+
+@pytest.fixture
+def tailnet(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Tailnet]:
+    """A tailnet of SSH servers on loopback addresses, and the status document that names them."""
+    from tailtrain.tailnet import daemon, session  # noqa: PLC0415  # after gevent's patches
+    from tests.unit.tailnet.tailnet_stand_in import Tailnet  # noqa: PLC0415  # after gevent's patches
+
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port = probe.getsockname()[1]
+    # tailscaled answers on port 22, which only root may open here.
+    monkeypatch.setattr(session, "TAILSCALE_SSH_PORT", port)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.delenv("SSH_AUTH_SOCK", raising=False)
+    stand_in = Tailnet(tmp_path, port)
+    monkeypatch.setenv(daemon.STATUS_FILE_VARIABLE, str(stand_in.status_file))
+    daemon.forget_netmap()
+    yield stand_in
+    stand_in.close()
+    daemon.forget_netmap()
