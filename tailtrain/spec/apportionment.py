@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from tailtrain.errors import DeclarationError
 from tailtrain.spec.fixed_point import Q16_16, SCALE
+from tailtrain.spec.problems import shown
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -42,7 +43,7 @@ def apportion(total: int, weights: Sequence[Weight]) -> list[int]:
         raise DeclarationError(
             "the total to be shared is out of range",
             field="total",
-            found=repr(total),
+            found=shown(total),
             expected="a whole number, 0 or more",
         )
     exact = [_exact(weight, place) for place, weight in enumerate(weights)]
@@ -84,7 +85,7 @@ def _exact(weight: object, place: int) -> Fraction:
         raise DeclarationError(
             "a weight is out of range",
             field=f"weights[{place}]",
-            found=repr(weight),
+            found=shown(weight),
             expected="a finite number, 0 or more",
         )
     return Fraction(weight)

@@ -11,12 +11,13 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
+from itertools import zip_longest
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import msgspec
 
 from tailtrain.errors import DeclarationError
-from tailtrain.spec.problems import nearest, shown
+from tailtrain.spec.problems import nearest, shown, shown_name
 from tailtrain.spec.structures import (
     MASKED_ADDRESS,
     CoordinationProtocol,
@@ -73,9 +74,10 @@ _IN_WORDS = {
     "array of length 2": "a list of two: a host name and its assignment",
     "object": "an object",
 }
+_AT_PATH = re.compile(r"(?P<what>.+) - at `\$(?P<path>.*)`", re.DOTALL)
 _EXPECTED = re.compile(r"Expected (?P<expected>.+?)(?:, got .+)?")
 _MISSING = re.compile(r"Object missing required field `(?P<name>.+)`")
-_UNKNOWN = re.compile(r"Object contains unknown field `(?P<name>.+)`", re.DOTALL)
+_UNKNOWN = re.compile(r"Object contains unknown field `(?P<name>.*)`", re.DOTALL)
 _HALF_A_PAIR = re.compile("[\ud800-\udfff]")
 _PATH_STEP = re.compile(r"\.([^.\[]+)|\[(\d+)\]")
 
@@ -189,8 +191,8 @@ def _text_problems(data: object) -> Iterator[DeclarationError]:
                 found="more than one",
                 expected="one",
             )
-        texts = [value] if isinstance(value, str) else value if isinstance(value, dict) else ()
-        for text in texts:
+        keys = list(value) if isinstance(value, dict) else []
+        for text in [value] if isinstance(value, str) else keys:
             if _HALF_A_PAIR.search(text):
                 yield DeclarationError(
                     "half a character",
@@ -213,13 +215,13 @@ def _unreadable(problem: str, found: str, expected: str) -> DeclarationError:
 
 def _shown_path(path: str) -> str:
     """A path inside the document as a person reads it."""
-    return path.removeprefix(".").encode(errors="backslashreplace").decode() or "specification file"
+    return shown_name(path.removeprefix(".")) or "specification file"
 
 
 def _refuse(data: object, message: str, cause: Exception) -> NoReturn:
     """Says in our words, with the value that was found, what msgspec says about the document."""
-    what, _, path = message.partition(" - at `$")
-    path = path.removesuffix("`")
+    at_path = _AT_PATH.fullmatch(message)
+    what, path = (at_path["what"], at_path["path"]) if at_path else (message, "")
     value, host = _follow(data, path)
     if missing := _MISSING.fullmatch(what):
         raise DeclarationError(
@@ -261,12 +263,15 @@ def _follow(data: object, path: str) -> tuple[object, str | None]:
     value: Any = data
     host: object = None
     for key, place in _PATH_STEP.findall(path):
-        value = value[key] if key else value[int(place)]
+        try:
+            value = value[key] if key else value[int(place)]
+        except (KeyError, IndexError, TypeError):  # the name of an unknown field can look like a path
+            return data, None
         if place and isinstance(value, dict):
             host = value.get("hostname", host)
         elif place and isinstance(value, list) and value:
             host = value[0]
-    return value, host if isinstance(host, str) else None
+    return value, shown_name(host)
 
 
 def _check_agreement(config: DistributedTrainingConfig) -> None:
@@ -283,10 +288,11 @@ def _check_agreement(config: DistributedTrainingConfig) -> None:
             )
     hosts = [node.hostname for node in config.network_topology]
     assigned = [host for host, _ in config.node_assignments]
-    if assigned != hosts:
-        raise DeclarationError(
-            "the assignments are not those of the nodes",
-            field="nodeAssignments",
-            found=", ".join(assigned) or "no hosts",
-            expected=", ".join(hosts),
-        )
+    for place, (found, expected) in enumerate(zip_longest(assigned, hosts)):
+        if found != expected:
+            raise DeclarationError(
+                "the assignments are not those of the nodes, in their order",
+                field=f"nodeAssignments[{place}]",
+                found="nothing" if found is None else shown(found),
+                expected="nothing" if expected is None else shown(expected),
+            )

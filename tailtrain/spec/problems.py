@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
 _SHOWN_CHARACTERS = 80
+_LONGEST_NAME = 253
 
 
 class InvalidDeclarationError(DeclarationError):
@@ -57,9 +58,16 @@ def shown(value: object) -> str:
     """A value as it stands in Python, cut to a length that fits a message."""
     try:
         text = repr(value)
-    except ValueError:  # an integer too long for Python to write out
+    except (ValueError, RecursionError):  # an integer too long, or lists too deep, for Python to write out
         text = f"a {type(value).__name__} too long to show"
     return text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]}..."
+
+
+def shown_name(name: object) -> str | None:
+    """A name as it is, or its Python form where a terminal cannot show it; None for what is no text."""
+    if not isinstance(name, str):
+        return None
+    return name if name.isprintable() and len(name) <= _LONGEST_NAME else shown(name)
 
 
 def nearest(value: object, names: Iterable[str], *, cutoff: float = 0.6) -> str | None:

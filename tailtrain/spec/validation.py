@@ -14,7 +14,7 @@ from functools import partial
 from typing import TypeVar
 
 from tailtrain.errors import DeclarationError
-from tailtrain.spec.problems import nearest, raise_if_any, shown
+from tailtrain.spec.problems import nearest, raise_if_any, shown, shown_name
 from tailtrain.spec.structures import (
     MASKED_ADDRESS,
     CoordinationProtocol,
@@ -145,7 +145,7 @@ def host_name_problem(name: object, *, field: str = "hostname") -> DeclarationEr
         return None
     return DeclarationError(
         "not a host name",
-        host=name if isinstance(name, str) and name.isprintable() and len(name) <= _LONGEST_NAME else None,
+        host=shown_name(name),
         field=field,
         found=shown(name),
         expected="letters, digits and hyphens, at most 63 between dots, no hyphen at an end",
@@ -162,7 +162,7 @@ def node_problems(
         node: the node, its values of any type.
         name_of: how the declaration calls an attribute of the node, for the messages.
     """
-    host = node.hostname if isinstance(node.hostname, str) else None
+    host = shown_name(node.hostname)
     checks = (
         host_name_problem(node.hostname, field=name_of("hostname")),
         _address_problem(node.tailscale_ip, field=name_of("tailscale_ip"), host=host),
@@ -193,12 +193,12 @@ def fleet_problems(
         if known[place].hostname != known[first].hostname:
             yield DeclarationError(
                 "two hosts have one address",
-                host=str(known[place].hostname),
+                host=shown_name(known[place].hostname),
                 field=name_of(nodes.index(known[place]), "tailscale_ip"),
-                found=f"{known[place].tailscale_ip}, which is also {known[first].hostname}'s",
+                found=f"{known[place].tailscale_ip}, which is also {shown_name(known[first].hostname)}'s",
                 expected="an address of its own",
             )
-    primaries = [str(node.hostname) for node in nodes if node.role == NodeRole.PRIMARY]
+    primaries = [str(shown_name(node.hostname)) for node in nodes if node.role == NodeRole.PRIMARY]
     if len(primaries) != 1:
         yield DeclarationError(
             "the fleet has more than one primary" if primaries else "the fleet has no primary",
@@ -219,7 +219,7 @@ def repeated_hosts(
     for place, first in _repeated(nodes, lambda node: str(node.hostname).casefold()):
         yield DeclarationError(
             "the host is declared twice",
-            host=str(nodes[place].hostname),
+            host=shown_name(nodes[place].hostname),
             field=name_of(place, "hostname"),
             found=f"as number {first + 1} and number {place + 1}",
             expected="each host once",

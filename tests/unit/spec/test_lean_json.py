@@ -272,4 +272,32 @@ def test_totals_and_assignments_must_be_those_of_the_nodes() -> None:
     error = refused(document("totalResources", "totalRAMGB", value=73))
     assert (error.field, error.found, error.expected) == ("totalResources.totalRAMGB", 73, 72)
     error = refused(document("nodeAssignments", value=[]))
-    assert (error.field, error.found) == ("nodeAssignments", "no hosts")
+    assert (error.field, error.found, error.expected) == ("nodeAssignments[0]", "nothing", "'qfox'")
+    error = refused(document("nodeAssignments", 1, 0, value="judge"))
+    assert (error.field, error.found, error.expected) == ("nodeAssignments[1]", "'judge'", "'architect'")
+
+
+@pytest.mark.parametrize("name", ["", "`", "a.b[0]", "$.networkTopology", "x\ny"])
+def test_a_field_of_an_odd_name_is_refused_as_unknown(name: str) -> None:
+    assert refused(document(name, value=1)).problem == "the specification has no such field"
+
+
+@pytest.mark.parametrize("name", ["x` - at `$.networkTopology[99].y", " - at `$.timestamp"])
+def test_a_field_s_name_that_looks_like_a_message_does_no_harm(name: str) -> None:
+    assert refused(document(name, value=1)).field
+
+
+def test_nothing_in_a_document_can_drive_the_terminal() -> None:
+    for path in (
+        ("networkTopology", 1, "hostname"),
+        ("networkTopology", 1, "tailscaleIP"),
+        ("nodeAssignments", 1, 0),
+        ("trainingConfiguration", "loadBalancing"),
+        ("networkTopology", 1, "\x1b[2J"),
+    ):
+        assert "\x1b" not in str(refused(document(*path, value="\x1b[31m\n")))
+
+
+@pytest.mark.parametrize("depth", range(800, 1000, 7))
+def test_any_depth_is_refused_in_words(depth: int) -> None:
+    assert refused('{"timestamp":' + "[" * depth + "]" * depth + "}").field
