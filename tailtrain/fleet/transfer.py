@@ -25,9 +25,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from pyinfra.api.host import Host
-    from pyinfra.api.state import State
-
-    from tailtrain.fleet.session import Session
 
 RESERVE_BYTES = 256 << 20
 _fetching = RLock()
@@ -101,36 +98,34 @@ def unpack(host: Host, folder: str, tar: bytes) -> None:
     must(host, " && ".join(map(shlex.join, script)), what=f"unpack {folder}")
 
 
-def fetch_model(session: Session, state: State) -> tuple[Path, Path]:
-    """The aggregated model and its manifest, from the primary, checked; fetched once for all hosts.
+def fetch_model(primary: Host, run_id: str, folder: Path) -> tuple[Path, Path]:
+    """The aggregated model and its manifest, from the primary, checked; not again what is here already.
 
     Raises:
         FleetError: the primary does not answer or has no model.
         TransferError: what arrived is not what the manifest says.
     """
-    folder = session.run_dir / "final"
+    there = f"{layout.run(run_id)}/final"
     with _fetching:
-        primary = state.inventory.get_host(session.plan.primary.node.hostname)
-        there = f"{layout.run(session.plan.run_id)}/final"
         text = must(primary, ["cat", f"{there}/manifest.json"], what="read the model's manifest")
-        manifest = json.loads(text)
-        model, beside = folder / "model.safetensors", folder / "manifest.json"
-        if not model.is_file() or described(model).sha256 != manifest["sha256"]:
+        expected = json.loads(text)["sha256"]
+        model, manifest = folder / "model.safetensors", folder / "manifest.json"
+        if not model.is_file() or described(model).sha256 != expected:
             folder.mkdir(parents=True, exist_ok=True)
             part = folder / "model.safetensors.part"
             fetch_file(primary, f"{there}/model.safetensors", part)
-            if (found := described(part).sha256) != manifest["sha256"]:
+            if (found := described(part).sha256) != expected:
                 raise TransferError(
                     "the model arrived damaged",
                     host=primary.name,
                     field=f"{there}/model.safetensors",
                     found=found,
-                    expected=manifest["sha256"],
+                    expected=expected,
                     fix="Run the same command again",
                 )
             part.replace(model)
-        beside.write_text(text, encoding="utf-8")
-        return model, beside
+        manifest.write_text(text, encoding="utf-8")
+        return model, manifest
 
 
 def fetch_file(host: Host, path: str, target: Path) -> None:

@@ -23,7 +23,7 @@ from tailtrain.planning.plan import (
     quorum_of,
     run_ids,
 )
-from tailtrain.planning.shares import apportion, q16_weights
+from tailtrain.planning.shares import apportion, q16_weights, usable_cores
 from tailtrain.spec import NetworkNode, NodeReserve, NodeRole
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ def make_plan(
             _require_supported(node, answers[node.hostname])
     what, who = run_ids(settings, datasets, material, nodes)
     run_id = _run_under_way(what, answers) or what + who
-    weights = [node.cores for node in nodes]
+    weights = [usable_cores(node, declared.reserves) for node in nodes]
     quotas = {
         dataset.domain: dict(
             zip((node.hostname for node in nodes), apportion(dataset.train_records, weights), strict=True)

@@ -1,0 +1,78 @@
+"""The fleet outside of a deploy: pyinfra in this process, for commands that look and ask."""
+
+from __future__ import annotations
+
+import logging
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pyinfra.api import Config, State
+from pyinfra.api.connect import connect_all, disconnect_all
+from pyinfra.api.exceptions import PyinfraError
+from pyinfra.api.state import BaseStateCallback, StateStage
+from pyinfra.context import ctx_inventory, ctx_state
+from pyinfra_cli.inventory import make_inventory
+from pyinfra_cli.log import setup_logging
+
+from tailtrain.errors import DeclarationError, FleetError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pyinfra.api.host import Host
+
+
+class _Reasons(BaseStateCallback):
+    """Remembers why a host could not be connected to."""
+
+    @staticmethod
+    def host_connect_error(state: State, host: Host, error: Exception) -> None:
+        del state
+        host.connector_data["unreachable"] = str(error)
+
+
+@contextmanager
+def connected(inventory: Path) -> Iterator[State]:
+    """Pyinfra's state for an inventory file, with every host connected to that can be.
+
+    Raises:
+        DeclarationError: there is no such file, or it names no hosts.
+        FleetError: no host at all could be connected to.
+    """
+    state = declared_state(inventory)
+    state.add_callback_handler(_Reasons())
+    state.set_stage(StateStage.Connect)
+    try:
+        connect_all(state)
+    except PyinfraError as error:
+        raise FleetError(str(error).rstrip("!"), fix="The reason for each host is shown above") from None
+    state.set_stage(StateStage.Prepare)
+    try:
+        yield state
+    finally:
+        disconnect_all(state)
+
+
+def declared_state(inventory: Path) -> State:
+    """Pyinfra's state for an inventory file, connected to nothing.
+
+    Raises:
+        DeclarationError: there is no such file, or it names no hosts.
+    """
+    if not inventory.is_file():
+        raise DeclarationError(
+            "no such inventory",
+            field=str(inventory),
+            fix="Name the file with --inventory, or go to its folder",
+        )
+    setup_logging(logging.WARNING)
+    state = State(check_for_changes=False)
+    state.cwd = str(Path.cwd())
+    ctx_state.set(state)
+    hosts = make_inventory(str(inventory), cwd=state.cwd)
+    if not len(hosts):
+        raise DeclarationError("names no hosts", field=str(inventory), expected="lists primary and compute")
+    ctx_inventory.set(hosts)
+    state.init(hosts, Config())
+    return state
