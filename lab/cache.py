@@ -1,0 +1,73 @@
+"""Directories that are slow to make, kept under a key that says what they were made from.
+
+A directory is made under a temporary name, while a lock is held, and renamed when it is whole. So it is
+there or not there, never half made, and two processes never make it twice.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+_KEY_LENGTH = 16
+
+
+def digest(*parts: str | bytes) -> str:
+    """A key for what a directory is made from: 16 hexadecimal digits of the parts' SHA-256."""
+    hasher = hashlib.sha256()
+    for part in parts:
+        data = part.encode() if isinstance(part, str) else part
+        hasher.update(len(data).to_bytes(8, "big"))
+        hasher.update(data)
+    return hasher.hexdigest()[:_KEY_LENGTH]
+
+
+def made(parent: Path, key: str, make: Callable[[Path], None]) -> Path:
+    """The directory `parent/key`, made by `make` (which is given an empty directory) if it is not there."""
+    final = parent / key
+    if final.is_dir():
+        return final
+    parent.mkdir(parents=True, exist_ok=True)
+    with locked(parent / f".{key}.lock"):
+        if final.is_dir():
+            return final
+        unfinished = parent / f".{key}.unfinished"
+        remove_tree(unfinished)  # left by a process that was killed
+        unfinished.mkdir()
+        make(unfinished)
+        unfinished.rename(final)
+    return final
+
+
+def remove_tree(path: Path) -> None:
+    """Remove a directory with all that is in it, if it is there."""
+    if path.exists():
+        shutil.rmtree(path)
+
+
+@contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Hold an exclusive lock on a file; the lock ends with the process, however it ends.
+
+    The file is removed at the end, so whoever waited for it takes a fresh look.
+    """
+    while True:
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        fcntl.flock(fd, fcntl.LOCK_EX)
+        try:
+            current = path.stat().st_ino == os.fstat(fd).st_ino
+        except FileNotFoundError:
+            current = False
+        if current:
+            break
+        os.close(fd)
+    try:
+        yield
+    finally:
+        path.unlink(missing_ok=True)
+        os.close(fd)

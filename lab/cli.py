@@ -1,0 +1,148 @@
+"""The `lab` commands: up, down, status, exec and install."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from collections.abc import Callable
+from functools import wraps
+from pathlib import Path
+from typing import ParamSpec
+
+import click
+
+from lab import state
+from lab.lab import Lab
+from lab.settings import Settings
+from lab.status import Report, report
+from lab.system import install as install_packages
+from lab.system import missing_packages, require_root
+from tailtrain.errors import TailtrainError
+
+P = ParamSpec("P")
+
+_NOT_WELL = 3
+
+
+def _plain_errors(command: Callable[P, None]) -> Callable[P, None]:
+    @wraps(command)
+    def wrapper(*args: P.args, **kwargs: P.kwargs) -> None:
+        try:
+            command(*args, **kwargs)
+        except TailtrainError as error:
+            raise click.ClickException(str(error)) from error
+
+    return wrapper
+
+
+@click.group("lab", help="Six real hosts and a real tailnet on this machine.")
+@click.option("--name", metavar="NAME", help="Which lab, if there are several. [default: $TAILTRAIN_LAB or lab]")
+@click.pass_context
+@_plain_errors
+def lab_group(context: click.Context, name: str | None) -> None:
+    """Choose the lab for the commands below."""
+    context.obj = Settings.from_environment(name)
+
+
+@lab_group.command("up")
+@click.option(
+    "--inventory",
+    type=click.Path(path_type=Path, dir_okay=False),
+    default=Path("inventory.py"),
+    show_default=True,
+    help="The hosts to boot.",
+)
+@click.option("--fresh", is_flag=True, help="Take a running lab down first.")
+@click.option("--bare", multiple=True, metavar="HOST", help="A host without the worker environment.")
+@click.option(
+    "--wheels",
+    type=click.Path(path_type=Path, exists=True, file_okay=False),
+    help="A folder with wheels that no index has. [default: $TAILTRAIN_WHEELS or a folder named wheels]",
+)
+@click.pass_obj
+@_plain_errors
+def up(settings: Settings, inventory: Path, bare: tuple[str, ...], wheels: Path | None, *, fresh: bool) -> None:
+    """Boot the inventory's hosts on a private tailnet; repair what is broken, change nothing else."""
+    began = time.monotonic()
+    lab = Lab(settings)
+    lab.up(inventory, bare=bare, wheels=wheels, fresh=fresh)
+    click.echo(_table(report(lab)))
+    click.echo(f"The lab is up ({time.monotonic() - began:.1f} s).")
+
+
+@lab_group.command("down")
+@click.pass_obj
+@_plain_errors
+def down(settings: Settings) -> None:
+    """Take the lab off this machine; what was slow to make stays in the cache."""
+    began = time.monotonic()
+    Lab(settings).down()
+    click.echo(f"The lab is down ({time.monotonic() - began:.1f} s).")
+
+
+@lab_group.command("status")
+@click.option("--json", "as_json", is_flag=True, help="For programs.")
+@click.pass_context
+@_plain_errors
+def status(context: click.Context, *, as_json: bool) -> None:
+    """Show the hosts. Exit code 0: all are well; 3: the lab is down or a host is not well."""
+    require_root()
+    lab = Lab(context.obj)
+    found = report(lab) if state.load(lab.settings) else None
+    if as_json:
+        click.echo(json.dumps(found.as_json() if found else {"name": lab.settings.name, "up": False}, indent=2))
+    elif found is None:
+        click.echo("The lab is down.")
+    else:
+        click.echo(_table(found))
+    context.exit(0 if found is not None and found.well else _NOT_WELL)
+
+
+@lab_group.command("exec", context_settings={"ignore_unknown_options": True})
+@click.option("--host", metavar="HOST", help="On this host instead of the control side.")
+@click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
+@click.pass_obj
+@_plain_errors
+def exec_(settings: Settings, command: tuple[str, ...], host: str | None) -> None:
+    """Run a command on the control side, where the lab's tailnet is the tailnet."""
+    require_root()
+    lab = Lab(settings)
+    if host is None:
+        argv, environment = lab.control_command(command), lab.control_environment()
+    else:
+        argv, environment = lab.host(host).command(command), dict(os.environ)
+    sys.stdout.flush()
+    os.execvpe(argv[0], argv, environment)  # noqa: S606 - an argument list, no shell string
+
+
+@lab_group.command("install")
+@_plain_errors
+def install() -> None:
+    """Install the Debian packages that the lab needs, as root or through sudo."""
+    missing = missing_packages()
+    if not missing:
+        click.echo("The machine has all that the lab needs.")
+        return
+    click.echo(f"Installing with apt-get: {' '.join(missing)} ...")
+    install_packages()
+    click.echo("Installed.")
+
+
+def _table(found: Report) -> str:
+    header = ("HOST", "ADDRESS", "STATE", "CORES DECLARED", "CORES", "MEMORY")
+    rows = [header] + [
+        (
+            host.name,
+            host.address or "-",
+            host.condition,
+            f"{host.cores:g}",
+            "no limit" if host.cpu_quota_cores is None else f"{host.cpu_quota_cores:.2f}",
+            f"{host.memory_bytes / (1 << 30):.1f} GiB",
+        )
+        for host in found.hosts
+    ]
+    widths = [max(len(row[column]) for row in rows) for column in range(len(header))]
+    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+    return "\n".join([*lines, f"control side: {found.control_address or '-'}, {found.control_condition}"])

@@ -1,0 +1,123 @@
+"""The lab's network: one bridge in a namespace of its own, and a namespace with one link to it per host.
+
+Nothing of it is in the machine's own network namespace: no address, no route, no filter rule. So nothing
+leaves the lab, and several labs can use the same addresses.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from lab.settings import CONTROL, SWITCH, Settings
+from lab.system import run
+from tailtrain.errors import LabError
+
+_BRIDGE = "bridge"
+_NETNS = Path("/run/netns")
+_FAULT_TABLE = "lab_fault"
+
+
+def ensure_switch(settings: Settings) -> None:
+    """Make the bridge's namespace, unless it is whole."""
+    namespace = settings.netns(SWITCH)
+    _ensure_namespace(namespace)
+    if (bridge := _links(namespace).get(_BRIDGE)) and "UP" in bridge:
+        return
+    if bridge is None:
+        _ip(namespace, "link", "add", _BRIDGE, "type", "bridge")
+    _ip(namespace, "address", "replace", f"{settings.server}/{settings.network.prefixlen}", "dev", _BRIDGE)
+    _ip(namespace, "link", "set", _BRIDGE, "up")
+
+
+def ensure_link(settings: Settings, place: str, index: int) -> None:
+    """Make a host's namespace and its link to the bridge, unless they are whole."""
+    namespace, switch = settings.netns(place), settings.netns(SWITCH)
+    _ensure_namespace(namespace)
+    port = f"port{index}"
+    up = "UP" in _links(namespace).get("eth0", ()) and "UP" in _links(switch).get(port, ())
+    if up:
+        return
+    if "eth0" in _links(namespace):
+        _ip(namespace, "link", "delete", "eth0")
+    if port in _links(switch):
+        _ip(switch, "link", "delete", port)
+    _ip(switch, "link", "add", port, "type", "veth", "peer", "name", "eth0", "netns", namespace)
+    _ip(switch, "link", "set", port, "master", _BRIDGE, "up")
+    address = f"{settings.bridge_address(index)}/{settings.network.prefixlen}"
+    _ip(namespace, "address", "add", address, "dev", "eth0")
+    _ip(namespace, "link", "set", "eth0", "up")
+
+
+def remove(settings: Settings, place: str) -> None:
+    """Remove a namespace with all links in it, if it is there."""
+    namespace = settings.netns(place)
+    if (_NETNS / namespace).exists():
+        run(["ip", "netns", "delete", namespace])
+
+
+def present(settings: Settings) -> set[str]:
+    """The places (hosts, CONTROL, SWITCH) that have a namespace."""
+    prefix = settings.netns("")
+    if not _NETNS.is_dir():
+        return set()
+    return {name.removeprefix(prefix) for name in os.listdir(_NETNS) if name.startswith(prefix)}
+
+
+def cut_off(settings: Settings, place: str, peers: list[int] | None = None) -> None:
+    """Drop everything between a host and the hosts with these indices (default: the whole bridge).
+
+    Raises:
+        LabError: nftables does not take the rule.
+    """
+    if place in (CONTROL, SWITCH):
+        raise LabError("only a host can be cut off", host=place)
+    restore(settings, place)
+    if peers is None:
+        incoming, outgoing = 'iifname "eth0"', 'oifname "eth0"'
+    else:
+        addresses = ", ".join(str(settings.bridge_address(index)) for index in peers)
+        incoming, outgoing = f"ip saddr {{ {addresses} }}", f"ip daddr {{ {addresses} }}"
+    rules = f"""
+        table inet {_FAULT_TABLE} {{
+          chain incoming {{ type filter hook input priority -500; {incoming} drop; }}
+          chain outgoing {{ type filter hook output priority -500; {outgoing} drop; }}
+        }}
+    """
+    run(["ip", "netns", "exec", settings.netns(place), "nft", rules])
+
+
+def restore(settings: Settings, place: str) -> None:
+    """Undo `cut_off`."""
+    # The empty declaration makes the deletion valid when there is no such table.
+    rules = f"table inet {_FAULT_TABLE}; delete table inet {_FAULT_TABLE}"
+    run(["ip", "netns", "exec", settings.netns(place), "nft", rules])
+
+
+def _ensure_namespace(namespace: str) -> None:
+    path = _NETNS / namespace
+    if path.exists():
+        if _is_namespace(path):
+            return
+        path.unlink()  # a plain file: the machine was restarted, or an earlier run was killed half way
+    run(["ip", "netns", "add", namespace])
+    _ip(namespace, "link", "set", "lo", "up")
+
+
+def _is_namespace(path: Path) -> bool:
+    """Whether a namespace is mounted on this file."""
+    return path.stat().st_dev != path.parent.stat().st_dev
+
+
+def _links(namespace: str) -> dict[str, frozenset[str]]:
+    """The links of a namespace with their flags."""
+    links = {}
+    for line in run(["ip", "-netns", namespace, "-oneline", "link", "show"]).splitlines():
+        _, name, rest = line.split(": ", 2)
+        flags = rest[rest.index("<") + 1 : rest.index(">")]
+        links[name.partition("@")[0]] = frozenset(flags.split(","))
+    return links
+
+
+def _ip(namespace: str, *arguments: str) -> None:
+    run(["ip", "-netns", namespace, *arguments])

@@ -1,0 +1,125 @@
+"""Running programs, and what the machine must have for the lab."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from tailtrain.errors import LabError
+
+TOOLS = {
+    "debootstrap": "debootstrap",
+    "systemd-nspawn": "systemd-container",
+    "ip": "iproute2",
+    "nft": "nftables",
+    "nsenter": "util-linux",
+    "unshare": "util-linux",
+    "mount": "mount",
+    "ssh": "openssh-client",
+    "rsync": "rsync",
+}
+"""Programs that the lab runs, with the Debian package that has them."""
+
+_INSTALL = "python -m lab install"
+_TAIL_LINES = 15
+
+
+def run(
+    argv: Sequence[str],
+    *,
+    env: Mapping[str, str] | None = None,
+    cwd: Path | None = None,
+    fix: str | None = None,
+) -> str:
+    """Run a program and give what it printed to standard output.
+
+    Raises:
+        LabError: it failed; the message ends with its last lines.
+    """
+    done = subprocess.run(
+        list(argv),
+        env=dict(env) if env is not None else None,
+        cwd=cwd,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode != 0:
+        said = (done.stderr + done.stdout).strip().splitlines()[-_TAIL_LINES:]
+        raise LabError(
+            f"`{' '.join(argv[:4])}` failed with exit code {done.returncode}: " + "\n  ".join(said),
+            fix=fix,
+        )
+    return done.stdout
+
+
+def require_root() -> None:
+    """Raise LabError unless this process is root."""
+    if os.geteuid() != 0:
+        raise LabError(
+            "the lab boots hosts and makes network namespaces, which only root may do",
+            fix=f"Type: sudo -E {' '.join(_own_command())}",
+        )
+
+
+def _own_command() -> list[str]:
+    name = Path(sys.argv[0]).name
+    start = [sys.executable, "-m", "lab"] if name == "__main__.py" else [sys.argv[0]]
+    return [*start, *sys.argv[1:]]
+
+
+def missing_packages() -> list[str]:
+    """The Debian packages that the lab needs and this machine lacks."""
+    path = os.environ.get("PATH", "") + ":/usr/sbin:/sbin"
+    missing = {package for tool, package in TOOLS.items() if shutil.which(tool, path=path) is None}
+    if not Path("/etc/ssl/certs/ca-certificates.crt").exists():
+        missing.add("ca-certificates")
+    if importlib.util.find_spec("ensurepip") is None:
+        missing.add("python3-venv")
+    return sorted(missing)
+
+
+def require_tools() -> None:
+    """Raise LabError when a program that the lab runs is missing."""
+    packages = missing_packages()
+    if packages:
+        raise LabError(
+            f"this machine lacks {', '.join(packages)}",
+            fix=f"Type: {_INSTALL}   (or: sudo apt-get install -y {' '.join(packages)})",
+        )
+    if not Path("/dev/net/tun").exists():
+        raise LabError(
+            "there is no /dev/net/tun, which tailscaled needs", fix="Type: sudo modprobe tun"
+        )
+
+
+def install() -> list[str]:
+    """Install what is missing with apt-get, as root or through sudo; gives the packages installed.
+
+    Raises:
+        LabError: neither root nor sudo, or apt-get failed.
+    """
+    packages = missing_packages()
+    if not packages:
+        return []
+    if shutil.which("apt-get") is None:
+        raise LabError(
+            "the lab runs on Debian, and this machine has no apt-get",
+            fix=f"Install these yourself: {', '.join(sorted(TOOLS))}.",
+        )
+    sudo = [] if os.geteuid() == 0 else ["sudo"]
+    if sudo and shutil.which("sudo") is None:
+        raise LabError(
+            f"this machine lacks {', '.join(packages)}, and there is no sudo to install them",
+            fix=f"As root, type: apt-get install -y {' '.join(packages)}",
+        )
+    environment = ["env", "DEBIAN_FRONTEND=noninteractive"]
+    for arguments in (["update"], ["install", "-y", "--no-install-recommends", *packages]):
+        run([*sudo, *environment, "apt-get", "-q", *arguments])
+    return packages
