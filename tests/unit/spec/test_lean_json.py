@@ -74,7 +74,7 @@ def refused(text: str | bytes) -> DeclarationError:
     return caught.value
 
 
-@settings(max_examples=200, suppress_health_check=[HealthCheck.too_slow], deadline=None)
+@settings(suppress_health_check=[HealthCheck.too_slow], deadline=None)
 @given(config=CONFIGS, indent=st.none() | st.integers(0, 4))
 def test_any_configuration_is_read_back_as_it_was(
     config: DistributedTrainingConfig, indent: int | None
