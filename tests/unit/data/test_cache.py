@@ -1,0 +1,116 @@
+"""The cache: what is cut stays cut, what is lost is cut again, what changed is noticed."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from tailtrain.data.cache import chunk_dir, ensure_dataset, manifest_path
+from tailtrain.data.inspect import inspect_parquet
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from tailtrain.data.manifest import Manifest
+
+TEXTS = [f"record {number}" for number in range(500)]
+
+
+class Cutter:
+    """Ensures one data set, and knows whether that read the file."""
+
+    def __init__(self, path: Path, cache: Path) -> None:
+        self.path = path
+        self.cache = cache
+        self.read = False
+
+    def __call__(self, *, thorough: bool = False, fraction: float = 0.02) -> Manifest:
+        self.read = False
+
+        def progress(_done: int, _total: int) -> None:
+            self.read = True
+
+        file = inspect_parquet(self.path)
+        return ensure_dataset(
+            file, "natural", self.cache, heldout_fraction=fraction, thorough=thorough, progress=progress
+        )
+
+
+@pytest.fixture
+def cutter(parquet: Callable[..., Path], tmp_path: Path) -> Cutter:
+    return Cutter(parquet(TEXTS), tmp_path / "cache")
+
+
+def test_the_second_time_nothing_is_read(cutter: Cutter) -> None:
+    first = cutter()
+    assert cutter.read
+    assert manifest_path(cutter.cache, first.id).exists()
+    assert cutter() == first
+    assert not cutter.read
+
+
+def test_a_touched_file_is_hashed_but_not_cut_again(cutter: Cutter) -> None:
+    first = cutter()
+    os.utime(cutter.path, ns=(1, 1))
+    assert cutter() == first
+    assert not cutter.read
+
+
+def test_a_changed_file_is_cut_again_even_with_its_old_size_and_time(tmp_path: Path) -> None:
+    path = tmp_path / "plain.parquet"
+    pq.write_table(pa.table({"text": TEXTS}), path, compression="none", use_dictionary=False)
+    cutter = Cutter(path, tmp_path / "cache")
+    first = cutter()
+    before = path.stat()
+    path.write_bytes(path.read_bytes().replace(b"record 77", b"RECORD 77"))
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+    assert path.stat().st_size == before.st_size
+    assert cutter().id != first.id
+    assert cutter.read
+
+
+def test_a_missing_or_short_chunk_is_cut_again(cutter: Cutter) -> None:
+    first = cutter()
+    one, other = (chunk_dir(cutter.cache) / chunk.sha256 for chunk in first.train[:2])
+    one.unlink()
+    os.truncate(other, 5)
+    leftover = chunk_dir(cutter.cache) / ".tmp-1-train"
+    leftover.touch()
+    assert cutter() == first
+    assert cutter.read
+    assert one.exists()
+    assert other.stat().st_size == first.train[1].bytes
+    assert not leftover.exists()
+
+
+def test_a_flipped_bit_is_found_and_repaired_when_asked_for(cutter: Cutter) -> None:
+    first = cutter()
+    chunk = chunk_dir(cutter.cache) / first.train[0].sha256
+    right = chunk.read_bytes()
+    chunk.write_bytes(bytes([right[0] ^ 1]) + right[1:])
+    cutter()
+    assert not cutter.read
+    assert cutter(thorough=True) == first
+    assert cutter.read
+    assert chunk.read_bytes() == right
+
+
+@pytest.mark.parametrize("victim", ["index", "manifests"])
+def test_a_damaged_cache_knows_nothing_and_recovers(cutter: Cutter, victim: str) -> None:
+    first = cutter()
+    for path in (cutter.cache / victim).iterdir():
+        path.write_bytes(b"{")
+    assert cutter() == first
+    assert cutter() == first
+    assert not cutter.read
+
+
+def test_another_fraction_is_another_data_set(cutter: Cutter) -> None:
+    assert cutter().id != cutter(fraction=0.5).id
+    cutter()
+    assert not cutter.read
