@@ -6,6 +6,7 @@ import importlib
 import os
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +35,8 @@ class _Commands(click.Group):
     """Commands, some of them groups of other packages that are imported when asked for."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return sorted({*super().list_commands(ctx), *_ELSEWHERE})
+        here = {name for name, where in _ELSEWHERE.items() if find_spec(where.partition(".")[0])}
+        return sorted({*super().list_commands(ctx), *here})
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in _ELSEWHERE:

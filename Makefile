@@ -1,0 +1,84 @@
+# The two commands that a bare Debian 12 machine needs are `make demo` and `make test`; both install what is missing.
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DELETE_ON_ERROR:
+.PHONY: help demo dataset lab test test-unit test-worker test-lab lint locks clean
+
+PYTHON ?= python3
+VENV := .venv
+WORKER_VENV := .worker-venv
+BIN := $(VENV)/bin
+AS_ROOT := $(if $(filter 0,$(shell id -u)),,sudo)
+PIP := -m pip install --quiet --disable-pip-version-check --require-hashes --no-deps
+DEMO := .tailtrain/demo
+
+help:
+	@echo "make demo   six hosts on this machine train a model over a tailnet of their own"
+	@echo "make test   all tests, those in the lab included"
+	@echo "make lint   ruff, mypy, import contracts"
+	@echo "make locks  make the lock files again"
+	@echo "make clean  take the lab down, remove what make made"
+
+demo: $(VENV)/.ready lab dataset
+	$(AS_ROOT) $(BIN)/tailtrain lab exec -- $(BIN)/pyinfra -y inventory.py deploys/train.py
+	@echo
+	@echo "The lab is still up. Look around:"
+	@echo "  $(BIN)/tailtrain lab exec -- $(BIN)/tailtrain status        each node's state"
+	@echo "  $(BIN)/tailtrain lab exec -- tailscale status               the tailnet"
+	@echo "  $(BIN)/tailtrain lab exec -- ssh root@100.64.0.2            a shell on a host"
+	@echo "Run it again, and nothing changes:"
+	@echo "  $(BIN)/tailtrain lab exec -- $(BIN)/pyinfra -y inventory.py deploys/train.py"
+	@echo "Take it down:"
+	@echo "  $(BIN)/tailtrain lab down"
+
+lab: $(VENV)/.ready
+	$(BIN)/tailtrain lab install
+	$(AS_ROOT) $(BIN)/tailtrain lab up
+
+dataset: $(VENV)/.ready
+	$(BIN)/tailtrain dataset demo $(DEMO)
+
+test: lint test-unit test-worker test-lab
+
+test-unit: $(VENV)/.ready
+	$(BIN)/python -m pytest -m "not lab and not worker" tests
+
+test-worker: $(WORKER_VENV)/.ready
+	$(WORKER_VENV)/bin/python -m pytest tests/worker
+
+test-lab: lab dataset
+	$(AS_ROOT) $(BIN)/tailtrain lab exec -- $(BIN)/python -m pytest -m lab tests/lab
+
+lint: $(VENV)/.ready
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+$(VENV)/.ready: locks/control.lock pyproject.toml
+	@$(PYTHON) -c 'import ensurepip' 2>/dev/null || \
+	  { echo "Installing python3-venv with apt."; $(AS_ROOT) apt-get update -q; $(AS_ROOT) apt-get install -qy python3-venv; }
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python $(PIP) -r locks/control.lock
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	touch $@
+
+# The worker's own environment on this machine, for the tests that need torch; wheels as the lab has them.
+$(WORKER_VENV)/.ready: locks/worker-cpu.lock locks/worker-cuda.lock locks/worker-tests.lock $(VENV)/.ready
+	$(BIN)/tailtrain lab worker-venv $(WORKER_VENV)
+	$(WORKER_VENV)/bin/python $(PIP) -r locks/worker-tests.lock
+	touch $@
+
+COMPILE := uv pip compile --quiet --generate-hashes --python-version 3.11 --custom-compile-command "make locks"
+WORKER_PLATFORM := --python-platform x86_64-manylinux_2_36
+WHEELS := $(firstword $(wildcard wheels ../wheels ../shared/wheels))
+
+locks:
+	$(COMPILE) --extra tests pyproject.toml -o locks/control.lock
+	$(COMPILE) $(WORKER_PLATFORM) --find-links $(WHEELS) locks/worker-cpu.in -o locks/worker-cpu.lock
+	$(COMPILE) $(WORKER_PLATFORM) locks/worker-cuda.in -o locks/worker-cuda.lock
+	$(COMPILE) $(WORKER_PLATFORM) locks/worker-tests.in -c locks/worker-cpu.lock -o locks/worker-tests.lock
+
+clean:
+	-[ -x $(BIN)/tailtrain ] && $(AS_ROOT) $(BIN)/tailtrain lab down
+	rm -rf $(VENV) $(WORKER_VENV) .tailtrain
