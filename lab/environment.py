@@ -135,7 +135,7 @@ def environment_layer(cache: Path, base: Path, wheels: Path, lock: Lock, progres
             run(_in_chroot(base, layer, work, wheels, lock, environment))
             shutil.rmtree(work)
 
-    key = digest(lock.environment_id, base.name)
+    key = digest(lock.environment_id, base.name, repr(_build(environment)))
     return made(cache / "environment", key, make) / "layer"
 
 
