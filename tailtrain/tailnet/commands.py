@@ -93,7 +93,10 @@ class Running(Protocol):
         """
 
     def abort(self) -> None:
-        """End the command as far as that is possible; does nothing if it ended."""
+        """End the command as far as that is possible, so that its output, which somebody reads, ends."""
+
+    def close(self) -> None:
+        """End the command if it still runs, and let go of its files; nobody reads any more."""
 
 
 def run_command(
@@ -156,7 +159,7 @@ def _converse(
         return running.wait(), output
     finally:
         writer.kill()
-        running.abort()
+        running.close()
 
 
 def _write(running: Running, stdin: Any) -> Exception | None:
@@ -164,7 +167,8 @@ def _write(running: Running, stdin: Any) -> Exception | None:
     target = _UntilClosed(running.stdin)
     try:
         if stdin:
-            write_stdin(stdin, target)  # type: ignore[no-untyped-call]  # pyinfra's
+            send: Callable[..., None] = write_stdin
+            send(stdin, target)
         target.close()
     except _StoppedReading:
         return None

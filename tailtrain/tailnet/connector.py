@@ -279,3 +279,6 @@ class _RemoteCommand:
 
     def abort(self) -> None:
         self._channel.close()
+
+    def close(self) -> None:
+        self._channel.close()

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import shlex
 from typing import TYPE_CHECKING
-
-from paramiko import BadAuthenticationType, BadHostKeyException
 
 from tailtrain.errors import AccessError, DaemonError, HostKeyError, TailnetError
 
 if TYPE_CHECKING:
-    from paramiko import PKey
+    from collections.abc import Sequence
+
+    from paramiko import BadHostKeyException, PKey
 
     from tailtrain.tailnet.netmap import Netmap, Peer
 
@@ -75,7 +76,9 @@ def not_connected(host: str, port: int, netmap: Netmap, peer: Peer, error: Excep
     )
 
 
-def wrong_host_key(host: str, peer: Peer, error: BadHostKeyException, *, pinned: bool) -> HostKeyError:
+def wrong_host_key(
+    host: str, port: int, peer: Peer, error: BadHostKeyException, *, pinned: bool
+) -> HostKeyError:
     """The host presents another key than the tailnet, or known_hosts, names."""
     found, expected = _fingerprint(error.key), _fingerprint(error.expected_key)
     if pinned:
@@ -87,13 +90,14 @@ def wrong_host_key(host: str, peer: Peer, error: BadHostKeyException, *, pinned:
             fix="Do not log in: somebody else may be answering. If the host was set up again just now, "
             "run there: sudo systemctl restart tailscaled",
         )
+    known_as = host if port == 22 else f"[{host}]:{port}"  # noqa: PLR2004  # the well-known port of SSH
     return HostKeyError(
         "the host key is not the one in known_hosts",
         host=host,
         found=found,
         expected=expected,
         fix="Somebody else may be answering. If the host was set up again, run: "
-        f"ssh-keygen -R {error.hostname}",
+        f"ssh-keygen -R {shlex.quote(known_as)}",
     )
 
 
@@ -118,7 +122,19 @@ def check_not_done(host: str, banner: str, seconds: float) -> AccessError:
     )
 
 
-def denied(host: str, user: str, banner: str, error: Exception, *, pinned: bool) -> AccessError:
+def no_login_answer(host: str, banner: str, seconds: float) -> TailnetError:
+    """The server took the connection and then did not decide about the login."""
+    return TailnetError(
+        f"the SSH server did not answer the login within {seconds:g} s",
+        host=host,
+        found=banner or None,
+        fix="Run again; if it stays so, run on that host: sudo systemctl restart tailscaled",
+    )
+
+
+def denied(
+    host: str, user: str, error: Exception, *, banner: str, accepts: Sequence[str], pinned: bool
+) -> AccessError:
     """The login was refused."""
     if pinned:
         return AccessError(
@@ -127,9 +143,7 @@ def denied(host: str, user: str, banner: str, error: Exception, *, pinned: bool)
             found=banner or _said(error),
             fix="Allow it in the SSH rules of the policy, or set ssh_user to a user who may",
         )
-    offered = (
-        f"; it accepts {', '.join(error.allowed_types)}" if isinstance(error, BadAuthenticationType) else ""
-    )
+    offered = f"; it accepts {', '.join(accepts)}" if accepts else ""
     return AccessError(
         f"the SSH server refused the login as {user}",
         host=host,

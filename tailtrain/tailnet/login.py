@@ -13,6 +13,7 @@ import time
 from base64 import b64decode
 from binascii import Error as Base64Error
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import gevent
@@ -61,6 +62,10 @@ class LoginClient(SSHClient):
         self._tell = tell
         self.banner = ""
         """What the server said last while logging in."""
+        self.accepts: tuple[str, ...] = ()
+        """The ways to log in that the server named instead of `none`."""
+        self.gave_up = False
+        """The server did not decide about the login in time."""
         self.waited_for_check = False
         """The server asked for a web page to be opened, and nobody did in time."""
 
@@ -89,6 +94,7 @@ class LoginClient(SSHClient):
                 hostname, initial_cfg, ssh_config_file, strict_host_key_checking
             )
             config = parsed[1]
+            _make_known_hosts(parsed[4])
         if "sock" not in config:
             config["sock"] = self._dial(config["port"])
         # known_hosts is looked up by the name in the inventory, as `ssh NAME` does.
@@ -102,7 +108,8 @@ class LoginClient(SSHClient):
         try:
             with self._showing_banner(transport):
                 transport.auth_none(username)
-        except BadAuthenticationType:
+        except BadAuthenticationType as error:
+            self.accepts = tuple(error.allowed_types)
             if self._pinned:
                 raise
             super()._auth(username, *credentials)  # type: ignore[misc]  # not in the stubs
@@ -132,6 +139,7 @@ class LoginClient(SSHClient):
                 told = self.banner
                 deadline = time.monotonic() + self._check_timeout
                 self._tell(self.banner)
+        self.gave_up = True
         self.waited_for_check = bool(told)
         transport.close()
 
@@ -140,6 +148,14 @@ class LoginClient(SSHClient):
         raw = getattr(transport.auth_handler, "banner", None)
         if raw:
             self.banner = _plain(raw)
+
+
+def _make_known_hosts(files: Sequence[str]) -> None:
+    """Make the file for new host keys, and its folder, as OpenSSH does; pyinfra fails without."""
+    if files:
+        known_hosts = Path(files[0])
+        known_hosts.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        known_hosts.touch(mode=0o600)
 
 
 def _plain(raw: bytes | str) -> str:

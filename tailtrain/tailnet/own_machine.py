@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import signal
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from gevent.subprocess import PIPE, Popen
@@ -40,7 +43,10 @@ class _LocalCommand:
     """A running process; a terminal is never given, as pyinfra's own local connector does."""
 
     def __init__(self, command_line: str, _get_pty: bool) -> None:  # noqa: FBT001  # run_command's interface
-        self._process = Popen(["/bin/sh", "-c", command_line], stdin=PIPE, stdout=PIPE, stderr=PIPE)
+        # A session of its own, so that all of its processes can be ended.
+        self._process = Popen(
+            ["/bin/sh", "-c", command_line], stdin=PIPE, stdout=PIPE, stderr=PIPE, start_new_session=True
+        )
         self.stdin = self._process.stdin
         self.stdout = self._process.stdout
         self.stderr = self._process.stderr
@@ -50,7 +56,13 @@ class _LocalCommand:
 
     def abort(self) -> None:
         if self._process.poll() is None:
-            self._process.kill()
-            self._process.wait()
+            # What runs under sudo cannot be ended by us; it sees the end of its input.
+            with suppress(PermissionError, ProcessLookupError):
+                os.killpg(self._process.pid, signal.SIGKILL)
+        with suppress(OSError):
+            self.stdin.close()
+
+    def close(self) -> None:
+        self.abort()
         self.stdout.close()
         self.stderr.close()

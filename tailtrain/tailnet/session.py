@@ -108,7 +108,9 @@ class Session:
             except BadHostKeyException as error:
                 # The host may have been set up again since this process read the netmap.
                 if fresh:
-                    raise explain.wrong_host_key(host, peer, error, pinned=self.pinned) from error
+                    raise explain.wrong_host_key(
+                        host, self._settings.port, peer, error, pinned=self.pinned
+                    ) from error
                 netmap, fresh = current_netmap(max_age=0), True
             except (OSError, SSHException, EOFError) as error:
                 if isinstance(error, TimeoutError) or time.monotonic() - started >= limit:
@@ -236,13 +238,20 @@ class Session:
         settings = self._settings
         if client.waited_for_check:
             raise explain.check_not_done(settings.host, client.banner, settings.check_timeout) from error
+        if client.gave_up:
+            raise explain.no_login_answer(settings.host, client.banner, LOGIN_TIMEOUT_SECONDS) from error
         if isinstance(error, BadHostKeyException):
             return
         if isinstance(error, SSHException):
             # paramiko and pyinfra have no classes of their own for these two.
             if isinstance(error, AuthenticationException) or "No authentication methods" in str(error):
                 raise explain.denied(
-                    settings.host, settings.user, client.banner, error, pinned=self.pinned
+                    settings.host,
+                    settings.user,
+                    error,
+                    banner=client.banner,
+                    accepts=client.accepts,
+                    pinned=self.pinned,
                 ) from error
             if "StrictPolicy" in str(error):
                 raise explain.unknown_host_key(settings.host, error) from error

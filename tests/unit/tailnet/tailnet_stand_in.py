@@ -1,4 +1,4 @@
-"""SSH servers on loopback that behave as tailscaled's, or as a plain sshd, and the status document naming them."""
+"""SSH servers on loopback that behave as tailscaled's or a plain sshd, and a status document naming them."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from typing import Any
 
 import paramiko
 from paramiko import ECDSAKey, ServerInterface, SFTPServer, SFTPServerInterface, Transport
+from paramiko.common import AUTH_FAILED, AUTH_SUCCESSFUL, OPEN_SUCCEEDED
 from pyinfra.api import Config, Inventory, State
 from pyinfra.api.connect import connect_all
 from pyinfra.api.exceptions import PyinfraError
@@ -53,15 +54,15 @@ class _Server(ServerInterface):
             time.sleep(self._behaviour.banner_hold_seconds)
         if self._behaviour.deny:
             self._transport.close()
-        return paramiko.AUTH_SUCCESSFUL if self._behaviour.accept_none else paramiko.AUTH_FAILED
+        return AUTH_SUCCESSFUL if self._behaviour.accept_none else AUTH_FAILED
 
     def check_auth_publickey(self, username: str, key: paramiko.PKey) -> int:
         self._behaviour.users.append(f"{username} publickey")
-        return paramiko.AUTH_SUCCESSFUL if key == self._behaviour.accepted_key else paramiko.AUTH_FAILED
+        return AUTH_SUCCESSFUL if key == self._behaviour.accepted_key else AUTH_FAILED
 
     def check_channel_request(self, kind: str, chanid: int) -> int:
         del kind, chanid
-        return paramiko.OPEN_SUCCEEDED
+        return OPEN_SUCCEEDED
 
     def check_global_request(self, kind: str, msg: Any) -> bool:
         del kind, msg
@@ -76,8 +77,7 @@ class _Server(ServerInterface):
 
 def _run(channel: paramiko.Channel, command: str) -> None:
     process = subprocess.Popen(
-        command,
-        shell=True,  # noqa: S602  # an SSH server's work
+        ["/bin/sh", "-c", command],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -97,7 +97,7 @@ def _run(channel: paramiko.Channel, command: str) -> None:
 
     def copy(source: Any, send: Any) -> None:
         try:
-            while data := os.read(source.fileno(), 1 << 15):
+            while data := source.read1(1 << 15):
                 send(data)
         except OSError:
             pass
@@ -169,6 +169,10 @@ class SSHServer:
     def connections(self) -> int:
         return len(self._connections)
 
+    @property
+    def is_anybody_connected(self) -> bool:
+        return any(transport.is_active() for transport, _ in self._connections)
+
     def cut(self) -> None:
         """Drop all connections at once, as a crashed host does once it is back."""
         for transport, _ in self._connections:
@@ -198,7 +202,9 @@ class Tailnet:
         self._listeners: list[socket.socket] = []
         self.write()
 
-    def add(self, name: str, *, pinned: bool = True, behaviour: Behaviour | None = None, **fields: Any) -> SSHServer:
+    def add(
+        self, name: str, *, pinned: bool = True, behaviour: Behaviour | None = None, **fields: Any
+    ) -> SSHServer:
         """A host with a server; `pinned` means that it runs Tailscale SSH."""
         key = ECDSAKey.generate()
         address = self._next_address()
