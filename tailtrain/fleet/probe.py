@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from gevent.pool import Pool
@@ -12,7 +13,7 @@ from tailtrain.errors import FleetError
 from tailtrain.fleet import probe_program, remote
 from tailtrain.planning import layout
 from tailtrain.planning.observed import Hardware, Observation, RunState, UnitState, Unreachable
-from tailtrain.tailnet.daemon import address_of, path_of
+from tailtrain.tailnet.daemon import address_of, forget_netmap, path_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -78,7 +79,15 @@ def probe(
         except FleetError as error:
             return Unreachable(host.name, str(error))
 
-    return {answer.node: answer for answer in Pool(64).imap_unordered(ask, hosts)}
+    found = {answer.node: answer for answer in Pool(64).imap_unordered(ask, hosts)}
+    # Paths are found by traffic, so the netmap is read again now that there was some.
+    forget_netmap()
+    return {
+        name: replace(answer, address=address_of(name), path=path_of(name))
+        if isinstance(answer, Observation)
+        else answer
+        for name, answer in found.items()
+    }
 
 
 def _observation(name: str, reply: Mapping[str, Any], before: float, after: float) -> Observation:
@@ -89,8 +98,8 @@ def _observation(name: str, reply: Mapping[str, Any], before: float, after: floa
     status = run.get("status", {})
     return Observation(
         node=name,
-        address=address_of(name),
-        path=path_of(name),
+        address="",
+        path="",
         emulated=bool(lab),
         superuser=reply["uid"] == 0,
         hardware=Hardware(
