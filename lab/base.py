@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 from lab.cache import digest, made
-from lab.progress import Progress
 from lab.system import run
 from tailtrain.errors import LabError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from lab.progress import Progress
 
 SUITE = "bookworm"
 LOGIN_USER = "deploy"
@@ -98,7 +102,8 @@ def base_system(cache: Path, progress: Progress) -> Path:
 def _make(root: Path) -> None:
     root.chmod(0o755)
     include = "--include=" + ",".join(PACKAGES)
-    # debootstrap mounts /proc in the new root; in a namespace of its own nothing stays mounted if it is killed.
+    # debootstrap mounts /proc in the new root; in a namespace of its own nothing stays mounted when it is
+    # killed.
     own_mounts = ["unshare", "--mount", "--pid", "--fork", "--kill-child"]
     run(
         [*own_mounts, "debootstrap", "--variant=minbase", include, SUITE, str(root), _mirror()],
@@ -125,9 +130,7 @@ def _make(root: Path) -> None:
 
 def _mirror() -> str:
     """The mirror that this machine's own apt uses for Debian's main component."""
-    targets = run(
-        ["apt-get", "indextargets", "--format", "$(REPO_URI) $(CODENAME) $(COMPONENT) $(ORIGIN)"]
-    )
+    targets = run(["apt-get", "indextargets", "--format", "$(REPO_URI) $(CODENAME) $(COMPONENT) $(ORIGIN)"])
     candidates = [line.split() for line in targets.splitlines()]
     for exact in (True, False):
         for uri, codename, component, origin in (c for c in candidates if len(c) == 4):  # noqa: PLR2004 - the four fields asked for

@@ -8,10 +8,13 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from lab.cache import digest, made
-from lab.progress import Progress
 from lab.system import run
+
+if TYPE_CHECKING:
+    from lab.progress import Progress
 
 _SOURCES = Path(__file__).resolve().parent / "coordination"
 _PACKAGES = (".", "tailscale.com/cmd/tailscale", "tailscale.com/cmd/tailscaled")
@@ -31,7 +34,9 @@ def binaries(cache: Path, progress: Progress) -> Path:
     def make(layer: Path) -> None:
         layer.chmod(0o755)
         go = _go(cache, progress)
-        with progress.step("tailscaled and coordination server: building", note="some minutes the first time"):
+        with progress.step(
+            "tailscaled and coordination server: building", note="some minutes the first time"
+        ):
             programs = layer / "usr/local/bin"
             programs.mkdir(parents=True)
             run(

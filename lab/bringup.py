@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from lab import cgroups, hosts, network, state
 from lab.base import base_system
 from lab.binaries import binaries
 from lab.environment import ROOT, choose_lock, environment_layer, wheelhouse
-from lab.inventory import HostSpec
 from lab.processes import on_control
 from lab.progress import Progress, in_parallel
 from lab.settings import CONTROL, SWITCH, Settings
@@ -19,6 +18,11 @@ from lab.shares import memory_limits, processor_quotas
 from lab.state import HostState, LabState, Process
 from lab.system import run
 from lab.tailnet import CONTROL_NAME, Coordination, Node, ensure_control, log_in
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from lab.inventory import HostSpec
 
 
 @dataclass(frozen=True)
@@ -58,7 +62,9 @@ def make_layers(settings: Settings, wheels: Path | None, progress: Progress) -> 
 class Bringup:
     """One run of `lab up`, made while the lab's lock is held."""
 
-    def __init__(self, settings: Settings, coordination: Coordination, layers: Layers, progress: Progress) -> None:
+    def __init__(
+        self, settings: Settings, coordination: Coordination, layers: Layers, progress: Progress
+    ) -> None:
         self._settings = settings
         self._coordination = coordination
         self._layers = layers
@@ -110,6 +116,8 @@ class Bringup:
         in_parallel(
             [control, *(lambda p=place, h=host: one(p, h) for place, host in enumerate(wanted.values()))]
         )
+        # In the order of the inventory, whatever the order in which they came up.
+        self._change(replace(self._state, hosts={name: self._state.hosts[name] for name in wanted}))
         return self._state
 
     def _change(self, new: LabState) -> None:
@@ -141,7 +149,9 @@ class Bringup:
 
     def _remove_others(self, wanted: dict[str, HostState]) -> None:
         """Take down what the inventory does not name, and what a killed run left without a record."""
-        there = set(self._state.hosts) | network.present(self._settings) | cgroups.places(self._settings.cgroup)
+        there = (
+            set(self._state.hosts) | network.present(self._settings) | cgroups.places(self._settings.cgroup)
+        )
         for name in sorted(there - set(wanted) - {CONTROL, SWITCH}):
             self._progress.say(f"{name}: taking it down")
             hosts.remove(self._settings, name)
@@ -158,7 +168,7 @@ class Bringup:
             self._coordination.forget(name)
             old, node = None, None
         current = wanted if old is None else replace(wanted, init=old.init, address=old.address)
-        if current.init is None or not current.init.alive:
+        if not hosts.is_running(settings, current):
             if old is None:
                 hosts.remove(settings, name)  # what a killed run may have left
             with self._progress.step(f"{name}: booting"):
@@ -190,9 +200,13 @@ class Bringup:
     def _ensure_control(self, node: Node | None) -> None:
         settings = self._settings
         process = self._state.control
-        if node is None and process is not None:
-            cgroups.kill(settings.cgroup, CONTROL)  # the coordination server was restarted
+        lost = process is not None and not network.holds(settings, CONTROL, process.pid)
+        if lost or node is None:
+            cgroups.kill(settings.cgroup, CONTROL)
+        if node is None:
+            # It never joined, or the coordination server was restarted and knows nobody.
             (settings.control_dir / "tailscaled.state").unlink(missing_ok=True)
+        network.ensure_link(settings, CONTROL, 0)
         fresh = ensure_control(settings, process, self._layers.binaries)
         with self._changing:
             self._state = replace(self._state, control=fresh)

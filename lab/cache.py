@@ -10,9 +10,12 @@ import fcntl
 import hashlib
 import os
 import shutil
-from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
 
 _KEY_LENGTH = 16
 
@@ -51,14 +54,21 @@ def remove_tree(path: Path) -> None:
 
 
 @contextmanager
-def locked(path: Path) -> Iterator[None]:
+def locked(path: Path, waiting: Callable[[], None] | None = None) -> Iterator[None]:
     """Hold an exclusive lock on a file; the lock ends with the process, however it ends.
 
-    The file is removed at the end, so whoever waited for it takes a fresh look.
+    The file is removed at the end, so whoever waited for it takes a fresh look. `waiting` is called once if
+    somebody else holds the lock.
     """
     while True:
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        fcntl.flock(fd, fcntl.LOCK_EX)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if waiting:
+                waiting()
+                waiting = None
+            fcntl.flock(fd, fcntl.LOCK_EX)
         try:
             current = path.stat().st_ino == os.fstat(fd).st_ino
         except FileNotFoundError:

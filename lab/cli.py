@@ -6,10 +6,9 @@ import json
 import os
 import sys
 import time
-from collections.abc import Callable
 from functools import wraps
 from pathlib import Path
-from typing import ParamSpec
+from typing import TYPE_CHECKING, ParamSpec
 
 import click
 
@@ -20,6 +19,9 @@ from lab.status import Report, report
 from lab.system import install as install_packages
 from lab.system import missing_packages, require_root
 from tailtrain.errors import TailtrainError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 P = ParamSpec("P")
 
@@ -38,7 +40,9 @@ def _plain_errors(command: Callable[P, None]) -> Callable[P, None]:
 
 
 @click.group("lab", help="Six real hosts and a real tailnet on this machine.")
-@click.option("--name", metavar="NAME", help="Which lab, if there are several. [default: $TAILTRAIN_LAB or lab]")
+@click.option(
+    "--name", metavar="NAME", help="Which lab, if there are several. [default: $TAILTRAIN_LAB or lab]"
+)
 @click.pass_context
 @_plain_errors
 def lab_group(context: click.Context, name: str | None) -> None:
@@ -63,7 +67,9 @@ def lab_group(context: click.Context, name: str | None) -> None:
 )
 @click.pass_obj
 @_plain_errors
-def up(settings: Settings, inventory: Path, bare: tuple[str, ...], wheels: Path | None, *, fresh: bool) -> None:
+def up(
+    settings: Settings, inventory: Path, bare: tuple[str, ...], wheels: Path | None, *, fresh: bool
+) -> None:
     """Boot the inventory's hosts on a private tailnet; repair what is broken, change nothing else."""
     began = time.monotonic()
     lab = Lab(settings)
@@ -92,7 +98,9 @@ def status(context: click.Context, *, as_json: bool) -> None:
     lab = Lab(context.obj)
     found = report(lab) if state.load(lab.settings) else None
     if as_json:
-        click.echo(json.dumps(found.as_json() if found else {"name": lab.settings.name, "up": False}, indent=2))
+        click.echo(
+            json.dumps(found.as_json() if found else {"name": lab.settings.name, "up": False}, indent=2)
+        )
     elif found is None:
         click.echo("The lab is down.")
     else:
@@ -144,5 +152,7 @@ def _table(found: Report) -> str:
         for host in found.hosts
     ]
     widths = [max(len(row[column]) for row in rows) for column in range(len(header))]
-    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+    lines = [
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
+    ]
     return "\n".join([*lines, f"control side: {found.control_address or '-'}, {found.control_condition}"])

@@ -12,15 +12,19 @@ import shlex
 import shutil
 import subprocess
 import sys
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from lab.cache import digest, made
-from lab.progress import Progress
 from lab.system import run
 from tailtrain.errors import LabError
 from tailtrain.planning.environment import build_commands
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from lab.progress import Progress
 
 ROOT = "/opt/tailtrain/env"
 """Where environments are on a host; each is named by the first 16 digits of its lock file's SHA-256."""
@@ -29,6 +33,7 @@ WHEELS_ON_HOST = "/mnt/wheels"
 """Where a host of the lab sees the wheel folder, read-only."""
 
 PYTHON = (3, 11)
+_LOCK_INSIDE = "/root/worker.lock"
 _WHEELS_VARIABLE = "TAILTRAIN_WHEELS"
 _LOCKS = {"cpu": "worker-cpu.lock", "cuda": "worker-cuda.lock"}
 
@@ -109,7 +114,8 @@ def _python() -> Path:
     for found in (f"/usr/bin/python{name}", shutil.which(f"python{name}")):
         if found and Path(found).exists():
             asked = [found, "-c", "import sys; print(sys.version_info[:2])"]
-            if subprocess.run(asked, capture_output=True, text=True, check=False).stdout.strip() == str(PYTHON):
+            said = subprocess.run(asked, capture_output=True, text=True, check=False).stdout
+            if said.strip() == str(PYTHON):
                 return Path(found)
     raise LabError(
         f"the worker's lock files are for Python {name}, and this machine has none",
@@ -141,7 +147,7 @@ def environment_layer(cache: Path, base: Path, wheels: Path, lock: Lock, progres
 
 def _build(environment: str) -> tuple[tuple[str, ...], ...]:
     # The folder is a mount point here, so it stays; on a host its remains are removed first.
-    return build_commands(environment, "/tmp/lock", wheels=WHEELS_ON_HOST)[1:]  # noqa: S108 - in the chroot
+    return build_commands(environment, _LOCK_INSIDE, wheels=WHEELS_ON_HOST)[1:]
 
 
 def _in_chroot(
@@ -161,7 +167,7 @@ def _in_chroot(
         mkdir -p {root}{WHEELS_ON_HOST} {root}{environment}
         mount --bind {shlex.quote(str(wheels))} {root}{WHEELS_ON_HOST}
         mount --bind {layer}{environment} {root}{environment}
-        cp {shlex.quote(str(lock.path))} {root}/tmp/lock
+        cp {shlex.quote(str(lock.path))} {root}{_LOCK_INSIDE}
         exec env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root LC_ALL=C.UTF-8 \
             chroot {root} /bin/sh -euc {shlex.quote("umask 022; " + inside)}
     """

@@ -5,19 +5,23 @@ from __future__ import annotations
 import json
 import shlex
 import subprocess
-from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from lab import cgroups, network
 from lab.cache import remove_tree
 from lab.environment import WHEELS_ON_HOST
 from lab.processes import in_namespaces, init_of, last_lines, launch, wait_for
-from lab.settings import Settings
 from lab.state import HostState, Process
 from lab.system import run
 from lab.tailnet import SOCKET
 from tailtrain.errors import LabError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from lab.settings import Settings
 
 MARKER = "etc/tailtrain-lab.json"
 """The file on each host that says what it emulates."""
@@ -54,7 +58,8 @@ def boot(settings: Settings, host: HostState, wheels: str) -> HostState:
         f"--bind-ro={wheels}:{WHEELS_ON_HOST}",
         "--console=pipe",
     ]  # fmt: skip
-    # The overlay is mounted in a mount namespace of the host's own, so it is gone when the host is, however it ended.
+    # The overlay is mounted in a mount namespace of the host's own, so it goes when the host goes, however
+    # that happens.
     inner = f"mount -t overlay overlay -o {shlex.quote(options)} {place}/root\nexec {shlex.join(nspawn)}"
     log = place / "console.log"
     log.unlink(missing_ok=True)
@@ -83,23 +88,33 @@ def write_marker(root: Path, host: HostState) -> None:
         "cpu_quota_cores": round(host.cpu_quota_cores, 4),
         "memory_bytes": host.memory_bytes,
     }
+    text = json.dumps(content, indent=2) + "\n"
+    if path.is_file() and path.read_text() == text:
+        return
     temporary = path.with_suffix(".new")
-    temporary.write_text(json.dumps(content, indent=2) + "\n")
+    temporary.write_text(text)
     temporary.chmod(0o644)
     temporary.replace(path)
 
 
+def is_running(settings: Settings, host: HostState) -> bool:
+    """Whether a host's process 1 runs, in this host's cgroup and on this host's link."""
+    name, init = host.spec.name, host.init
+    return (
+        init is not None
+        and init.alive
+        and init.pid in cgroups.processes(settings.cgroup, name)
+        and network.holds(settings, name, init.pid)
+    )
+
+
 def limit(settings: Settings, host: HostState) -> None:
-    """Make a running host's limits what its state says; changes nothing where they are."""
+    """Make a running host's limits, and what it says it emulates, what its state says."""
     name = host.spec.name
-    wanted = host.cpu_quota_cores
-    found = cgroups.cpu_quota(settings.cgroup, name)
-    tolerance = 0.001
-    if found is None or abs(found - wanted) > tolerance:
-        cgroups.set_cpu_quota(settings.cgroup, name, wanted)
-        cgroups.set_memory_limit(settings.cgroup, name, host.memory_bytes)
-        if host.init is not None:
-            write_marker(Path(f"/proc/{host.init.pid}/root"), host)
+    cgroups.set_cpu_quota(settings.cgroup, name, host.cpu_quota_cores)
+    cgroups.set_memory_limit(settings.cgroup, name, host.memory_bytes)
+    if host.init is not None:
+        write_marker(Path(f"/proc/{host.init.pid}/root"), host)
 
 
 def power_cut(settings: Settings, name: str) -> None:
@@ -133,7 +148,9 @@ def tailscale(settings: Settings, host: HostState, *arguments: str) -> str:
 
 def leave_tailnet(settings: Settings, host: HostState) -> None:
     """Make a host forget which tailnet it was in, and start its tailscaled afresh."""
-    script = "systemctl stop tailscaled; rm -f /var/lib/tailscale/tailscaled.state; systemctl start tailscaled"
+    script = (
+        "systemctl stop tailscaled; rm -f /var/lib/tailscale/tailscaled.state; systemctl start tailscaled"
+    )
     run(command(settings, host, ["sh", "-c", script]))
 
 

@@ -6,10 +6,12 @@ import re
 import runpy
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tailtrain.errors import LabError
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 GROUPS = ("primary", "compute")
 """The lists of the inventory file that name machines, in the order in which they are read."""
@@ -43,22 +45,16 @@ def read_inventory(path: Path) -> tuple[HostSpec, ...]:
         LabError: the file is missing or fails, or a host lacks a usable name, cores or memory.
     """
     if not path.is_file():
-        raise LabError(
-            "there is no inventory file", field=str(path), fix="Name one with --inventory FILE."
-        )
+        raise LabError("there is no inventory file", field=str(path), fix="Name one with --inventory FILE.")
     try:
         declared = runpy.run_path(str(path))
     except Exception as error:
         raise LabError(f"the inventory file fails with {error!r}", field=str(path)) from error
     hosts = [
-        _host(entry, field=f"{path.name}: {group}")
-        for group in GROUPS
-        for entry in declared.get(group, ())
+        _host(entry, field=f"{path.name}: {group}") for group in GROUPS for entry in declared.get(group, ())
     ]
     if not hosts:
-        raise LabError(
-            "no host is declared", field=str(path), expected=f"lists named {' and '.join(GROUPS)}"
-        )
+        raise LabError("no host is declared", field=str(path), expected=f"lists named {' and '.join(GROUPS)}")
     names = [host.name for host in hosts]
     for name in names:
         if names.count(name) > 1:

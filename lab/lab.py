@@ -5,10 +5,9 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from lab import cgroups, hosts, network, state
 from lab.bringup import Bringup, make_layers
@@ -17,10 +16,15 @@ from lab.inventory import read_inventory
 from lab.processes import on_control, search_path, wait_for
 from lab.progress import Progress
 from lab.settings import CONTROL, Settings
-from lab.state import HostState, LabState
 from lab.system import require_root, require_tools
 from lab.tailnet import Coordination
 from tailtrain.errors import LabError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from contextlib import AbstractContextManager
+
+    from lab.state import HostState, LabState
 
 _UP = "Type: python -m lab up"
 
@@ -60,7 +64,7 @@ class Lab:
         if fresh:
             self.down()
         layers = make_layers(self.settings, wheels, self._progress)
-        with locked(self.settings.lock_file):
+        with self._locked():
             bringup = Bringup(self.settings, self.coordination, layers, self._progress)
             return bringup.run(specs, inventory, frozenset(bare))
 
@@ -72,7 +76,7 @@ class Lab:
         """
         self._require()
         settings = self.settings
-        with locked(settings.lock_file):
+        with self._locked():
             cgroups.kill(settings.cgroup)
             for place in sorted(network.present(settings)):
                 network.remove(settings, place)
@@ -80,10 +84,18 @@ class Lab:
             if settings.state_root.is_dir() and not any(settings.state_root.iterdir()):
                 settings.state_root.rmdir()
 
+    def _locked(self) -> AbstractContextManager[None]:
+        return locked(
+            self.settings.lock_file,
+            lambda: self._progress.say("Another command is changing this lab; waiting for it ..."),
+        )
+
     def _require(self) -> None:
         require_root()
         if state.inside(self.settings):
-            raise LabError("this command runs inside the lab", fix="Type it in a shell of the machine itself.")
+            raise LabError(
+                "this command runs inside the lab", fix="Type it in a shell of the machine itself."
+            )
 
     @property
     def state(self) -> LabState:
@@ -146,8 +158,7 @@ class Host:
     @property
     def running(self) -> bool:
         """Whether its process 1 runs."""
-        init = self.state.init
-        return init is not None and init.alive
+        return hosts.is_running(self.lab.settings, self.state)
 
     def command(self, argv: Sequence[str]) -> list[str]:
         """The command that runs `argv` inside the host as root, without SSH, under the host's limits."""
@@ -208,5 +219,10 @@ class Host:
 
 
 def _run(argv: Sequence[str], options: Mapping[str, Any]) -> subprocess.CompletedProcess[str]:
-    defaults: dict[str, Any] = {"check": True, "capture_output": True, "text": True, "stdin": subprocess.DEVNULL}
-    return subprocess.run(argv, **{**defaults, **options})
+    defaults: dict[str, Any] = {
+        "check": True,
+        "capture_output": True,
+        "text": True,
+        "stdin": subprocess.DEVNULL,
+    }
+    return subprocess.run(argv, **{**defaults, **options})  # noqa: PLW1510 - `check` is among the defaults

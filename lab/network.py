@@ -6,7 +6,8 @@ leaves the lab, and several labs can use the same addresses.
 
 from __future__ import annotations
 
-import os
+import json
+from dataclasses import dataclass
 from pathlib import Path
 
 from lab.settings import CONTROL, SWITCH, Settings
@@ -22,12 +23,14 @@ def ensure_switch(settings: Settings) -> None:
     """Make the bridge's namespace, unless it is whole."""
     namespace = settings.netns(SWITCH)
     _ensure_namespace(namespace)
-    if (bridge := _links(namespace).get(_BRIDGE)) and "UP" in bridge:
-        return
+    bridge = _links(namespace).get(_BRIDGE)
     if bridge is None:
         _ip(namespace, "link", "add", _BRIDGE, "type", "bridge")
-    _ip(namespace, "address", "replace", f"{settings.server}/{settings.network.prefixlen}", "dev", _BRIDGE)
-    _ip(namespace, "link", "set", _BRIDGE, "up")
+    if bridge is None or not bridge.up:
+        _ip(
+            namespace, "address", "replace", f"{settings.server}/{settings.network.prefixlen}", "dev", _BRIDGE
+        )
+        _ip(namespace, "link", "set", _BRIDGE, "up")
 
 
 def ensure_link(settings: Settings, place: str, index: int) -> None:
@@ -35,18 +38,26 @@ def ensure_link(settings: Settings, place: str, index: int) -> None:
     namespace, switch = settings.netns(place), settings.netns(SWITCH)
     _ensure_namespace(namespace)
     port = f"port{index}"
-    up = "UP" in _links(namespace).get("eth0", ()) and "UP" in _links(switch).get(port, ())
-    if up:
+    inner, outer = _links(namespace).get("eth0"), _links(switch).get(port)
+    if inner and outer and inner.up and outer.up and outer.master == _BRIDGE:
         return
-    if "eth0" in _links(namespace):
+    if inner:
         _ip(namespace, "link", "delete", "eth0")
-    if port in _links(switch):
+    if outer and port in _links(switch):  # deleting one end of a pair deletes the other
         _ip(switch, "link", "delete", port)
     _ip(switch, "link", "add", port, "type", "veth", "peer", "name", "eth0", "netns", namespace)
     _ip(switch, "link", "set", port, "master", _BRIDGE, "up")
     address = f"{settings.bridge_address(index)}/{settings.network.prefixlen}"
     _ip(namespace, "address", "add", address, "dev", "eth0")
     _ip(namespace, "link", "set", "eth0", "up")
+
+
+def holds(settings: Settings, place: str, pid: int) -> bool:
+    """Whether this process is in the namespace of this place, and not in one that has lost its name."""
+    try:
+        return Path(f"/proc/{pid}/ns/net").stat().st_ino == (_NETNS / settings.netns(place)).stat().st_ino
+    except OSError:
+        return False
 
 
 def remove(settings: Settings, place: str) -> None:
@@ -61,7 +72,8 @@ def present(settings: Settings) -> set[str]:
     prefix = settings.netns("")
     if not _NETNS.is_dir():
         return set()
-    return {name.removeprefix(prefix) for name in os.listdir(_NETNS) if name.startswith(prefix)}
+    names = (entry.name for entry in _NETNS.iterdir())
+    return {name.removeprefix(prefix) for name in names if name.startswith(prefix)}
 
 
 def cut_off(settings: Settings, place: str, peers: list[int] | None = None) -> None:
@@ -109,14 +121,19 @@ def _is_namespace(path: Path) -> bool:
     return path.stat().st_dev != path.parent.stat().st_dev
 
 
-def _links(namespace: str) -> dict[str, frozenset[str]]:
-    """The links of a namespace with their flags."""
-    links = {}
-    for line in run(["ip", "-netns", namespace, "-oneline", "link", "show"]).splitlines():
-        _, name, rest = line.split(": ", 2)
-        flags = rest[rest.index("<") + 1 : rest.index(">")]
-        links[name.partition("@")[0]] = frozenset(flags.split(","))
-    return links
+@dataclass(frozen=True)
+class _Link:
+    up: bool
+    master: str | None
+
+
+def _links(namespace: str) -> dict[str, _Link]:
+    """The links of a namespace."""
+    shown = run(["ip", "-netns", namespace, "-json", "link", "show"])
+    return {
+        link["ifname"]: _Link(up="UP" in link["flags"], master=link.get("master"))
+        for link in json.loads(shown)
+    }
 
 
 def _ip(namespace: str, *arguments: str) -> None:

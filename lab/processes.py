@@ -5,12 +5,15 @@ from __future__ import annotations
 import os
 import shlex
 import time
-from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from lab.system import run
-from tailtrain.errors import LabError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from tailtrain.errors import LabError
 
 HOST_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
@@ -77,6 +80,6 @@ def init_of(pids: set[int]) -> int | None:
 
 
 def search_path(own_bin: Path, lab_bin: Path) -> str:
-    """PATH for commands on the control side: this Python's programs, then the lab's tailscale, then as it was."""
+    """PATH on the control side: this Python's programs, then the lab's tailscale, then what PATH was."""
     parts = [str(own_bin), str(lab_bin), *os.environ.get("PATH", HOST_PATH).split(":"), "/usr/sbin", "/sbin"]
     return ":".join(dict.fromkeys(part for part in parts if part))

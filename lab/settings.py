@@ -34,7 +34,7 @@ class Settings:
     state_root: Path = Path("/var/lib/tailtrain-lab")
     cache: Path = field(default_factory=lambda: _cache_home() / "tailtrain" / "lab")
     checkout: Path = Path(__file__).resolve().parent.parent
-    network: IPv4Network = IPv4Network("10.99.0.0/16")
+    network: IPv4Network = field(default=IPv4Network("10.99.0.0/16"))
     """The bridge's network; it exists in the lab's own namespaces only, so labs may share it."""
 
     def __post_init__(self) -> None:

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from lab.inventory import HostSpec
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from lab.inventory import HostSpec
 
 _HOSTS_PART_OF_CORES = 0.95
 """The rest is for the control side and the kernel."""
 
 _HOSTS_PART_OF_MEMORY = 0.9
 _LEAST_MEMORY = 1 << 30
-"""Importing torch and training a small model take about half of this; less would make hosts fail, not small."""
+"""Importing torch and training a small model take about half of this; with less, hosts would fail."""
 
 
 def processor_quotas(specs: Sequence[HostSpec], cores: int | None = None) -> dict[str, float]:
@@ -38,5 +41,7 @@ def memory_limits(specs: Sequence[HostSpec], memory: int | None = None) -> dict[
 
 def machine_memory() -> int:
     """The machine's memory in bytes."""
-    line = next(line for line in Path("/proc/meminfo").read_text().splitlines() if line.startswith("MemTotal"))
+    line = next(
+        line for line in Path("/proc/meminfo").read_text().splitlines() if line.startswith("MemTotal")
+    )
     return int(line.split()[1]) * 1024

@@ -5,12 +5,15 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 
-from lab.inventory import HostSpec
-from lab.settings import Settings
+from lab.inventory import HostSpec  # noqa: TC001 - msgspec reads the types when it decodes
 from tailtrain.errors import LabError
+
+if TYPE_CHECKING:
+    from lab.settings import Settings
 
 _FORMAT = 1
 _START_TIME_FIELD = 19  # of /proc/PID/stat, counted after the command in parentheses

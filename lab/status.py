@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from lab.lab import Host, Lab
 from lab.tailnet import CONTROL_NAME, Node
 from tailtrain.errors import LabError
+
+if TYPE_CHECKING:
+    from lab.lab import Host, Lab
 
 _WELL = "online"
 
@@ -52,7 +54,9 @@ class Report:
     @property
     def well(self) -> bool:
         """Whether the control side and every host are online."""
-        return all(condition == _WELL for condition in (self.control_condition, *(h.condition for h in self.hosts)))
+        return all(
+            condition == _WELL for condition in (self.control_condition, *(h.condition for h in self.hosts))
+        )
 
     def as_json(self) -> dict[str, Any]:
         """For programs: the fields as they stand, and `up` and `well`."""

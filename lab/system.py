@@ -7,10 +7,13 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from tailtrain.errors import LabError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
 
 TOOLS = {
     "debootstrap": "debootstrap",
@@ -94,9 +97,7 @@ def require_tools() -> None:
             fix=f"Type: {_INSTALL}   (or: sudo apt-get install -y {' '.join(packages)})",
         )
     if not Path("/dev/net/tun").exists():
-        raise LabError(
-            "there is no /dev/net/tun, which tailscaled needs", fix="Type: sudo modprobe tun"
-        )
+        raise LabError("there is no /dev/net/tun, which tailscaled needs", fix="Type: sudo modprobe tun")
 
 
 def install() -> list[str]:

@@ -6,10 +6,9 @@ import http.client
 import json
 import shlex
 import socket
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 from urllib.parse import urlencode
 
 from lab import cgroups, network
@@ -17,6 +16,9 @@ from lab.processes import last_lines, launch, wait_for
 from lab.settings import CONTROL, SWITCH, Settings
 from lab.state import Process
 from tailtrain.errors import LabError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 CONTROL_NAME = "lab-control"
 """The control side's name in the tailnet."""
@@ -51,7 +53,8 @@ class Coordination:
 
         A server that was started anew knows no node: all have to log in again.
         """
-        if running is not None and running.alive and self._answers():
+        place = self._settings
+        if running and running.alive and network.holds(place, SWITCH, running.pid) and self._answers():
             return running
         cgroups.kill(self._settings.cgroup, SWITCH)
         doors = cgroups.create(self._settings.cgroup, SWITCH)
@@ -146,7 +149,6 @@ def ensure_control(settings: Settings, running: Process | None, binaries: Path) 
     if running is not None and running.alive:
         return running
     cgroups.kill(settings.cgroup, CONTROL)
-    network.ensure_link(settings, CONTROL, 0)
     doors = cgroups.create(settings.cgroup, CONTROL)
     place = settings.control_dir
     for part in ("etc", "etc-work"):
