@@ -47,7 +47,7 @@ test-worker: $(WORKER_VENV)/.ready
 	$(WORKER_VENV)/bin/python -m pytest tests/worker
 
 test-lab: lab dataset
-	$(AS_ROOT) $(BIN)/tailtrain lab exec -- $(BIN)/python -m pytest -m lab tests/lab
+	$(AS_ROOT) $(BIN)/python -m pytest -m lab tests/lab
 
 lint: $(VENV)/.ready
 	$(BIN)/ruff check .

@@ -1,0 +1,370 @@
+"""The main job on six real hosts: deploy, train, aggregate, validate; and again, after this and that."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import time
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    import subprocess
+    from collections.abc import Iterator
+
+    from lab.lab import Lab
+
+pytestmark = pytest.mark.lab
+
+CHECKOUT = Path(__file__).resolve().parents[2]
+STATE = "/var/lib/tailtrain"
+NODES = ("qfox", "architect", "judge", "ip-172-31-25-81", "netcup-router", "racknerd-510bd9c")
+
+
+class Project:
+    """A project folder of its own, with the checkout's deploys, and the commands that a person types there."""
+
+    def __init__(self, lab: Lab, folder: Path) -> None:
+        self.lab, self.folder = lab, folder
+        for name in ("deploys", "templates", "locks", "group_data"):
+            shutil.copytree(CHECKOUT / name, folder / name)
+        shutil.copy(CHECKOUT / "inventory.py", folder)
+        (folder / ".tailtrain").mkdir()
+        (folder / ".tailtrain" / "demo").symlink_to(CHECKOUT / ".tailtrain" / "demo")
+        self.set("training", '"target_tokens": ', "250_000")
+        self.set("training", '"round_seconds": ', "8.0")
+
+    def set(self, file_part: str, before: str, value: str) -> None:
+        """Change a value in group_data/all.py."""
+        path = self.folder / "group_data" / "all.py"
+        text = path.read_text()
+        changed = re.sub(re.escape(before) + r"[^,\n]+", before + value, text)
+        assert changed != text or before + value in text, (file_part, before)
+        path.write_text(changed)
+
+    def run(self, *argv: str, timeout: int = 600) -> subprocess.CompletedProcess[str]:
+        """A command on the control side, in the project's folder."""
+        return self.lab.on_control(argv, cwd=self.folder, check=False, timeout=timeout)
+
+    def deploy(self, *options: str, deploy: str = "train", timeout: int = 600) -> str:
+        """Run pyinfra on a deploy; it has to succeed. What it said."""
+        done = self.run("pyinfra", *options, "inventory.py", f"deploys/{deploy}.py", timeout=timeout)
+        said = done.stdout + done.stderr
+        assert done.returncode == 0, said[-6000:]
+        return said
+
+    def plan(self, *options: str) -> tuple[int, str]:
+        """`tailtrain plan`: its exit code and what it said."""
+        done = self.run("tailtrain", "plan", *options)
+        return done.returncode, done.stdout + done.stderr
+
+    def on(self, host: str, script: str) -> str:
+        """A shell line inside a host, as root."""
+        return self.lab.host(host).run("sh", "-c", script).stdout
+
+    def config(self, host: str) -> dict[str, Any]:
+        """The worker.json of a host."""
+        document: dict[str, Any] = json.loads(self.on(host, "cat /etc/tailtrain/worker.json"))
+        return document
+
+    def status(self, host: str) -> dict[str, Any]:
+        """The worker's own word on a host; empty before it has said any."""
+        run = self.config(host)["run_id"]
+        text = self.on(host, f"cat {STATE}/runs/{run}/status.json 2>/dev/null || echo '{{}}'")
+        document: dict[str, Any] = json.loads(text)
+        return document
+
+    def wait(self, host: str, seconds: float, **wanted: object) -> dict[str, Any]:
+        """Until a worker's status has these values; a number means at least that."""
+        deadline = time.monotonic() + seconds
+        while True:
+            status = self.status(host)
+            fits = all(
+                status.get(key, -1) >= value if isinstance(value, int) else status.get(key) == value
+                for key, value in wanted.items()
+            )
+            if fits:
+                return status
+            assert time.monotonic() < deadline, f"{host}: {status}"
+            time.sleep(1)
+
+
+@pytest.fixture(scope="module")
+def project(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Project]:
+    yield Project(lab, tmp_path_factory.mktemp("project"))
+
+
+@pytest.fixture(scope="module")
+def trained(project: Project) -> str:
+    """What a first whole run says."""
+    return project.deploy("-y")
+
+
+def report_of(project: Project) -> dict[str, Any]:
+    run = project.config("qfox")["run_id"]
+    document: dict[str, Any] = json.loads(
+        (project.folder / ".tailtrain" / "runs" / run / "report.json").read_text()
+    )
+    return document
+
+
+def test_all_four_phases_run_in_order(trained: str) -> None:
+    phases = [
+        "Data distribution: chunks",
+        "Distributed training: start workers",
+        "Distributed training: rounds",
+        "Model aggregation",
+        "Validation: held-out records",
+        "Validation: report",
+    ]
+    places = [trained.index(f"Starting operation: {phase}") for phase in phases]
+    assert places == sorted(places)
+    assert re.search(r"round +\d+ +loss \d\.\d+ .*tokens/s: .*qfox", trained), "live progress"
+
+
+def test_the_aggregated_model_beats_both_baselines_on_both_domains_on_every_node(
+    project: Project, trained: str
+) -> None:
+    report = report_of(project)
+    assert set(report["validation"]) == set(NODES)
+    for validation in report["validation"].values():
+        assert set(validation["domains"]) == {"natural", "coding"}
+        for losses in validation["domains"].values():
+            assert losses["loss"] < losses["untrained_loss"]
+            assert losses["loss"] < losses["unigram_loss"]
+            assert losses["records"] > 0
+
+
+def test_each_guarantee_is_judged_with_a_measured_value(project: Project, trained: str) -> None:
+    guarantees = {entry["name"]: entry for entry in report_of(project)["guarantees"]}
+    assert list(guarantees) == [
+        "networkUtilization",
+        "resourceUtilization",
+        "faultTolerance",
+        "loadBalancing",
+        "dataAvailability",
+        "coordination",
+    ]
+    assert guarantees["networkUtilization"]["verdict"] == "met"
+    assert guarantees["networkUtilization"]["measured"].startswith("6 of 6 nodes")
+    assert "needs eneGossip" in guarantees["coordination"]["measured"]
+    assert "googleDriveTopological" in guarantees["dataAvailability"]["measured"]
+    for entry in guarantees.values():
+        assert entry["name"] in trained
+        assert entry["measured"] in trained
+
+
+def test_every_node_contributed_in_proportion_to_the_tokens_it_trained(
+    project: Project, trained: str
+) -> None:
+    manifest = report_of(project)["manifest"]
+    contributions = {entry["node"]: entry for entry in manifest["contributions"]}
+    assert set(contributions) == set(NODES)
+    total = sum(entry["tokens"] for entry in contributions.values())
+    assert total >= 250_000
+    for entry in contributions.values():
+        assert entry["share"] == pytest.approx(entry["tokens"] / total, abs=1e-6)
+    assert contributions["qfox"]["tokens"] > contributions["racknerd-510bd9c"]["tokens"]
+
+
+def test_held_out_records_are_on_every_node_and_in_no_share(project: Project, trained: str) -> None:
+    owned: dict[str, list[tuple[int, int]]] = {}
+    for node in NODES:
+        for dataset in project.config(node)["data"]:
+            heldout = set(dataset["heldout"])
+            assert heldout
+            for chunk, start, stop in dataset["ranges"]:
+                assert chunk not in heldout
+                owned.setdefault(chunk, []).append((start, stop))
+    for spans in owned.values():
+        spans.sort()
+        assert all(left[1] == right[0] for left, right in pairwise(spans)), (
+            "one owner each"
+        )
+
+
+def test_a_second_run_changes_nothing_and_says_so(project: Project, trained: str) -> None:
+    before = {
+        node: project.on(node, f"find {STATE} /etc/tailtrain -type f -printf '%p %T@\\n' | sort")
+        for node in NODES
+    }
+    started = time.monotonic()
+    said = project.deploy("-y")
+    assert time.monotonic() - started < 30
+    assert "No changes: 6 hosts are as declared." in said
+    after = {
+        node: project.on(node, f"find {STATE} /etc/tailtrain -type f -printf '%p %T@\\n' | sort")
+        for node in NODES
+    }
+    cache = ".verified.json"
+    for node in NODES:
+        assert [line for line in before[node].splitlines() if cache not in line] == [
+            line for line in after[node].splitlines() if cache not in line
+        ]
+    assert project.plan()[0] == 0
+
+
+def test_a_removed_and_a_damaged_chunk_show_in_the_plan_and_are_repaired(
+    project: Project, trained: str
+) -> None:
+    chunk = project.config("judge")["data"][0]["ranges"][0][0]
+    other = project.config("architect")["data"][1]["ranges"][0][0]
+    project.on("judge", f"rm {STATE}/chunks/{chunk}")
+    # Same size, same time: only the hash (and the inode's change time) can tell.
+    project.on(
+        "architect",
+        f"cd {STATE}/chunks && touch -r {other} /tmp/then && printf X | dd of={other} bs=1 seek=9 conv=notrunc"
+        f" 2>/dev/null && touch -r /tmp/then {other}",
+    )
+    code, said = project.plan()
+    assert code == 2
+    assert re.search(r"send 1 chunks, .*\(missing\)\s+on judge", said)
+    assert re.search(r"send 1 chunks, .*\(1 damaged\)\s+on architect", said)
+    project.deploy("-y")
+    for host, name in (("judge", chunk), ("architect", other)):
+        assert project.on(host, f"sha256sum < {STATE}/chunks/{name}").split()[0] == name
+    assert project.plan()[0] == 0
+
+
+def test_a_changed_setting_shows_as_a_diff_and_nothing_is_done_by_a_dry_run(
+    project: Project, trained: str
+) -> None:
+    before = project.on("judge", "sha256sum /etc/tailtrain/worker.json")
+    path = project.folder / "group_data" / "all.py"
+    text = path.read_text()
+    project.set("training", '"learning_rate": ', "0.002")
+    try:
+        done = project.run("pyinfra", "inventory.py", "deploys/train.py", "--dry", "--diff")
+        said = done.stdout + done.stderr
+        assert done.returncode == 0, said[-3000:]
+        assert re.search(r'-\s+"learning_rate": 0.003', said)
+        assert re.search(r'\+\s+"learning_rate": 0.002', said)
+        assert project.on("judge", "sha256sum /etc/tailtrain/worker.json") == before
+    finally:
+        path.write_text(text)
+    assert project.plan()[0] == 0
+
+
+def test_the_model_can_be_fetched_and_is_what_the_manifest_says(project: Project, trained: str) -> None:
+    done = project.run("tailtrain", "fetch", "model")
+    assert done.returncode == 0, done.stderr
+    manifest = json.loads((project.folder / "model" / "manifest.json").read_text())
+    import hashlib  # noqa: PLC0415
+
+    content = (project.folder / "model" / "model.safetensors").read_bytes()
+    assert hashlib.sha256(content).hexdigest() == manifest["sha256"]
+
+
+def test_status_report_logs_and_config_answer(project: Project, trained: str) -> None:
+    status = project.run("tailtrain", "status")
+    assert status.returncode == 0
+    assert status.stdout.count("finished") == 6
+    assert "networkUtilization" in project.run("tailtrain", "report").stdout
+    assert "tailtrain" in project.run("tailtrain", "logs", "judge").stdout
+    config = json.loads(project.run("tailtrain", "config", "--json").stdout)
+    assert config["networkTopology"][0]["tailscaleIP"] == project.lab.host("qfox").address
+    assert sum(assignment["weight"]["raw"] for _, assignment in config["nodeAssignments"]) == 65536
+    masked = json.loads(project.run("tailtrain", "config", "--json", "--masked").stdout)
+    assert {node["tailscaleIP"] for node in masked["networkTopology"]} == {"100.x.x.x"}
+
+
+def test_the_worker_unit_is_confined_to_what_the_node_declares(project: Project, trained: str) -> None:
+    shown = project.on("judge", "systemctl show tailtrain-worker")
+    values = dict(line.split("=", 1) for line in shown.splitlines() if "=" in line)
+    assert values["User"] == "tailtrain"
+    assert values["CPUQuotaPerSecUSec"] == "4s"
+    assert int(values["MemoryMax"]) == 8 * 2**30
+    assert values["NoNewPrivileges"] == "yes"
+    assert values["ProtectSystem"] == "strict"
+    assert values["CapabilityBoundingSet"] == ""
+    assert values["KillMode"] == "control-group"
+
+
+def test_secrets_are_readable_by_the_worker_alone(project: Project, trained: str) -> None:
+    assert project.on("judge", f"stat -c '%a %U' {STATE}/identity.key").strip() == "600 tailtrain"
+    assert project.on("judge", f"stat -c '%a %U' {STATE}").strip() == "750 tailtrain"
+    assert not list((project.folder / ".tailtrain").glob("identities/*.key")), (
+        "kept only until the node has it"
+    )
+
+
+@pytest.fixture(scope="module")
+def running(project: Project, trained: str) -> Iterator[Project]:
+    """A new, longer run, started and left to itself."""
+    project.set("training", '"target_tokens": ', "900_000")
+    workers = project.run("pyinfra", "-y", "inventory.py", "deploys/provision.py", "deploys/distribute.py")
+    assert workers.returncode == 0, workers.stderr[-3000:]
+    yield project
+    project.run("tailtrain", "stop")
+
+
+def test_ctrl_c_leaves_the_run_going_and_says_how_to_come_back(running: Project) -> None:
+    done = running.run(
+        "timeout", "--signal=INT", "--foreground", "75", "pyinfra", "-y", "inventory.py", "deploys/train.py"
+    )
+    said = done.stdout + done.stderr
+    assert "goes on without this window" in said, said[-3000:]
+    assert "tailtrain stop" in said
+    running.wait("qfox", 120, round=2)
+    for node in NODES:
+        assert running.on(node, "systemctl is-active tailtrain-worker || true").strip() == "active"
+
+
+def test_workers_listen_on_the_tailnet_address_only(running: Project) -> None:
+    for node in NODES:
+        address = running.lab.host(node).address
+        listening = running.on(node, "ss -Hltnp | grep -v tailscaled || true")
+        ours = [line.split()[3] for line in listening.splitlines() if "p2pd" in line or "python" in line]
+        assert ours, listening
+        assert all(place.startswith(f"{address}:") for place in ours), listening
+
+
+def test_a_killed_worker_is_restarted_loads_state_and_rejoins(running: Project) -> None:
+    before = running.status("judge")
+    running.on("judge", "systemctl kill -s KILL tailtrain-worker")
+    after = running.wait(
+        "judge", 180, starts=before["starts"] + 1, round=before["round"] + 1, state="training"
+    )
+    assert after["tokens"] >= before["tokens"], "what was committed stays"
+    run = running.config("judge")["run_id"]
+    last = json.loads(running.on("qfox", f"tail -n 1 {STATE}/runs/{run}/progress.jsonl"))
+    deadline = time.monotonic() + 60
+    while "judge" not in {member["node"] for member in last["group"]} and time.monotonic() < deadline:
+        time.sleep(3)
+        last = json.loads(running.on("qfox", f"tail -n 1 {STATE}/runs/{run}/progress.jsonl"))
+    assert "judge" in {member["node"] for member in last["group"]}
+
+
+def test_a_unit_stopped_by_hand_shows_in_the_plan(running: Project) -> None:
+    running.on("netcup-router", "systemctl stop tailtrain-worker")
+    code, said = running.plan()
+    assert code == 2
+    assert re.search(
+        r"start the worker \(stopped at round \d+, unit is inactive: resumes there\)\s+on netcup", said
+    )
+
+
+def test_stop_and_resume_go_on_where_the_last_averaging_left_them(running: Project) -> None:
+    assert running.run("tailtrain", "stop").returncode == 0
+    stopped = running.status("qfox")
+    assert stopped["state"] == "stopped"
+    assert stopped["round"] >= 1
+    for node in NODES:
+        assert running.on(node, "pgrep -u tailtrain -c . || true").strip() == "0", "nothing is left running"
+    said = running.run("tailtrain", "resume")
+    assert said.returncode == 0, (said.stdout + said.stderr)[-4000:]
+    finished = running.status("qfox")
+    assert finished["state"] == "finished"
+    assert finished["total_tokens"] >= 900_000
+    assert finished["round"] > stopped["round"]
+    run = running.config("qfox")["run_id"]
+    rounds = [
+        json.loads(line)["round"]
+        for line in running.on("qfox", f"cat {STATE}/runs/{run}/progress.jsonl").splitlines()
+    ]
+    assert rounds == sorted(set(rounds)), "no round is trained twice"
+    assert running.plan()[0] == 0
