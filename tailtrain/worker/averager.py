@@ -1,0 +1,249 @@
+"""hivemind's averager, narrowed to known peers and made exact.
+
+Written against hivemind 1.1.12, which the lock pins. What is changed, and why:
+
+- The mean itself is sent back, not its difference from what a node sent: `t + (mean - t)` rounds differently
+  on each node, and nodes that should agree would differ in their last bits.
+- Nothing is written into the averaged tensors until all parts have arrived. If a peer fails in between,
+  hivemind leaves the missing parts as they were, differently on each node; here the averaging fails and is
+  tried again.
+- Only peers that the configuration names may join, be joined, or download the state (libp2p has proved their
+  peer ids when the connection opened), and only with a message that passes the checks.
+- Group size and round are set for each averaging without a new averager process.
+
+What comes over the network is protobuf, and msgpack inside it (hivemind.utils.serializer.MSGPackSerializer:
+its extension types are tuples, tensor descriptions and table entries); tensors are raw numbers with a dtype
+and a shape (hivemind.compression). hivemind pickles between its own processes on this host only.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Any, AsyncIterator  # noqa: UP035 - hivemind recognises streams by this name alone
+
+import torch
+from hivemind.averaging import DecentralizedAverager
+from hivemind.averaging.allreduce import AllreduceException, AllReduceRunner
+from hivemind.averaging.group_info import GroupInfo
+from hivemind.averaging.partition import BannedException
+from hivemind.compression import deserialize_torch_tensor, serialize_torch_tensor
+from hivemind.p2p import P2PContext, PeerID
+from hivemind.proto import averaging_pb2
+from hivemind.utils import MPFuture, get_dht_time
+from hivemind.utils.asyncio import aiter_with_timeout, amap_in_executor, as_aiter, azip, enter_asynchronously
+from hivemind.utils.streaming import combine_from_streaming
+
+from tailtrain.errors import PeerError
+from tailtrain.worker.ledger import Contribution, read_contribution
+
+State = tuple[dict[str, Any], Sequence[torch.Tensor]]
+
+
+class _ExactRunner(AllReduceRunner):  # type: ignore[misc]  # hivemind is untyped
+    """An all-reduce whose reducers answer with the mean instead of the difference from it."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self.tensor_part_container.return_deltas = False
+
+    async def _communicate_with_peer(self, peer_id: PeerID) -> None:
+        if peer_id != self.peer_id:
+            await super()._communicate_with_peer(peer_id)
+            return
+        peer_index = self.ordered_peer_ids.index(peer_id)
+        sender_index = self.sender_peer_ids.index(peer_id)
+        for part_index, part in enumerate(self.parts_for_local_averaging):
+            mean = await self.tensor_part_reducer.accumulate_part(
+                sender_index, part_index, part, weight=self.weight
+            )
+            self.tensor_part_container.register_processed_part(peer_index, part_index, mean)
+
+    async def _accumulate_parts_streaming(
+        self, stream: AsyncIterator[averaging_pb2.AveragingData], sender_index: int
+    ) -> AsyncIterator[averaging_pb2.AveragingData]:
+        part_index = 0
+        try:
+            loop = asyncio.get_running_loop()
+            async for part, weight, compression in amap_in_executor(
+                lambda msg: (deserialize_torch_tensor(msg.tensor_part), msg.weight, msg.tensor_part.compression),
+                stream,
+                max_prefetch=self.tensor_part_container.prefetch,
+            ):
+                try:
+                    mean = await self.tensor_part_reducer.accumulate_part(
+                        sender_index, part_index, part, weight=weight
+                    )
+                except BannedException:
+                    break
+                part_index += 1
+                answer = await loop.run_in_executor(None, serialize_torch_tensor, mean, compression)
+                yield averaging_pb2.AveragingData(code=averaging_pb2.AVERAGED_PART, tensor_part=answer)
+        finally:
+            if part_index != self.tensor_part_reducer.num_parts:
+                await self._ban_sender(self.sender_peer_ids[sender_index])
+
+
+class Averager(DecentralizedAverager):  # type: ignore[misc]  # hivemind is untyped
+    """Averages one vector with the peers of one run.
+
+    Args:
+        members: node names by peer id, this node included.
+        current_state: gives what peers may download: metadata (plain values) and tensors.
+        options: of hivemind's averager.
+    """
+
+    def __init__(
+        self,
+        tensors: Sequence[torch.Tensor],
+        *,
+        members: dict[PeerID, str],
+        current_state: Callable[[], State],
+        **options: Any,
+    ) -> None:
+        self._members, self._state_source = members, current_state
+        self._round = -1
+        super().__init__(tensors, **options)
+
+    # In this node's main process.
+
+    def set_round(self, number: int, group_size: int) -> None:
+        """From now on look only for peers in this round, and stop looking when `group_size` are together."""
+        future = MPFuture()
+        self._outer_pipe.send(("_set_round", [], {"number": number, "group_size": group_size, "future": future}))
+        future.result()
+
+    def download_state(self, peer: PeerID, timeout: float) -> tuple[Any, list[torch.Tensor]] | None:
+        """The committed state of a peer as it sent it, unchecked; None if it does not serve one."""
+        future = MPFuture()
+        self._outer_pipe.send(("_download_state", [], {"peer": peer.to_bytes(), "future": future}))
+        try:
+            return future.result(timeout=timeout)  # type: ignore[no-any-return]
+        finally:
+            if not future.done():
+                future.cancel()
+
+    def get_current_state(self) -> tuple[Any, Sequence[torch.Tensor], None]:
+        """What a peer downloads; runs in a thread of the main process."""
+        metadata, tensors = self._state_source()
+        return metadata, tensors, None
+
+    # In the averager's process.
+
+    async def _set_round(self, number: int, group_size: int, future: MPFuture) -> None:
+        matchmaking = self._matchmaking
+        self._round = number
+        # Peers meet under a key with the round in it, so different rounds never mix.
+        matchmaking.group_key_manager.group_bits = f"{number:b}"
+        matchmaking.target_group_size = group_size
+        matchmaking.group_key_manager.target_group_size = group_size
+        matchmaking.potential_leaders.target_group_size = group_size
+        future.set_result(None)
+
+    async def _download_state(self, peer: bytes, future: MPFuture) -> None:
+        try:
+            stub = self.get_stub(self._p2p, PeerID(peer), namespace=self.prefix)
+            stream = await stub.rpc_download_state(averaging_pb2.DownloadRequest())
+            metadata: Any = None
+            parts: list[Any] = []
+            tensors: list[torch.Tensor] = []
+            async for message in aiter_with_timeout(stream, timeout=self.next_chunk_timeout):
+                if message.metadata:
+                    metadata = self.serializer.loads(message.metadata)
+                if message.tensor_part.dtype and parts:  # a dtype marks the first part of the next tensor
+                    tensors.append(deserialize_torch_tensor(combine_from_streaming(parts)))
+                    parts = []
+                parts.append(message.tensor_part)
+            if parts:
+                tensors.append(deserialize_torch_tensor(combine_from_streaming(parts)))
+            future.set_result(None if metadata is None else (metadata, tensors))
+        except Exception as error:  # noqa: BLE001 - whatever it was, the waiting process is told
+            if not future.done():
+                future.set_exception(PeerError("a peer's state did not arrive", found=repr(error)))
+
+    def _check(self, peer: PeerID, gathered: bytes) -> Contribution:
+        """What a peer says of itself; PeerError if it is unknown or its message is not acceptable."""
+        name = self._members.get(peer)
+        if name is None:
+            raise PeerError("a peer that is not of this run asks to take part", found=str(peer))
+        try:
+            _, _, message = self.serializer.loads(gathered)
+            contribution = read_contribution(self.serializer.loads(message), self._members.values())
+        except PeerError:
+            raise
+        except Exception as error:  # msgpack raises several classes on bytes that are not its own
+            raise PeerError("a peer's message cannot be read", host=name, found=repr(error)) from error
+        if contribution.node != name or contribution.round != self._round:
+            raise PeerError(
+                "a peer's message is of another node or round",
+                host=name,
+                found=f"{contribution.node}, round {contribution.round}",
+                expected=f"{name}, round {self._round}",
+            )
+        return contribution
+
+    async def rpc_join_group(
+        self, request: averaging_pb2.JoinRequest, context: P2PContext
+    ) -> AsyncIterator[averaging_pb2.MessageFromLeader]:
+        """Accept a peer into the group, if it is one of ours and of the same round."""
+        if request.group_key == self._matchmaking.group_key_manager.current_key:
+            try:
+                self._check(context.remote_id, request.gather)
+            except PeerError as error:
+                self._refuse(error)
+                yield averaging_pb2.MessageFromLeader(code=averaging_pb2.PROTOCOL_VIOLATION)
+                return
+        async for response in super().rpc_join_group(request, context):
+            yield response
+
+    async def rpc_download_state(
+        self, request: averaging_pb2.DownloadRequest, context: P2PContext
+    ) -> AsyncIterator[averaging_pb2.DownloadData]:
+        """Send the committed state to a peer, if it is one of ours."""
+        if context.remote_id not in self._members:
+            self._refuse(PeerError("a peer that is not of this run asks for the state", found=str(context.remote_id)))
+            return
+        async for response in super().rpc_download_state(request, context):
+            yield response
+
+    async def _aggregate_with_group(self, group_info: GroupInfo, min_vector_size: int, **options: Any) -> Any:
+        """Check every member before any tensor is exchanged: the group may have been led by another node."""
+        try:
+            names = [
+                self._check(peer, gathered).node
+                for peer, gathered in zip(group_info.peer_ids, group_info.gathered, strict=True)
+            ]
+            if len(set(names)) != len(names):
+                raise PeerError("a node takes part twice", found=", ".join(sorted(names)))
+        except (PeerError, ValueError) as error:
+            self._refuse(error)
+            raise AllreduceException(str(error)) from error
+        return await super()._aggregate_with_group(group_info, min_vector_size, **options)
+
+    async def _run_allreduce_inplace_(
+        self, tensors: Sequence[torch.Tensor], group_info: GroupInfo, group_id: bytes | None = None, **options: Any
+    ) -> None:
+        group_id = group_info.group_id if group_id is None else group_id
+        runner = _ExactRunner(
+            p2p=self._p2p,
+            servicer_type=type(self),
+            prefix=self.prefix,
+            tensors=tensors,
+            group_id=group_id,
+            ordered_peer_ids=group_info.peer_ids,
+            **options,
+        )
+        self._running_groups[group_id].set_result(runner)
+        means = [mean async for _, mean in azip(as_aiter(*tensors), runner)]
+        if runner.tensor_part_container.failed_size:
+            raise AllreduceException("a peer failed while averaging")
+        for tensor, mean in zip(tensors, means, strict=True):
+            tensor.copy_(mean)
+        self.last_updated = get_dht_time()
+
+    @staticmethod
+    def _refuse(error: Exception) -> None:
+        print(f"refused: {error}", flush=True)
+
+
+__all__ = ["Averager", "State", "enter_asynchronously"]

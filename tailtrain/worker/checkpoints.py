@@ -1,0 +1,137 @@
+"""Committed states on disk: weights, optimiser state, data cursor, ledger and round.
+
+One directory per committed round, made under a temporary name and renamed, with the hash of each file in
+state.json. A damaged one is named and the one before it is used.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from safetensors.torch import save as save_safetensors
+from torch import Tensor
+
+from tailtrain.errors import CheckpointError, PeerError
+from tailtrain.worker.files import canonical_json, publish_directory
+from tailtrain.worker.ledger import Entry, Ledger, ledger_from_json, ledger_to_json
+from tailtrain.worker.weights import FlatWeights, read_tensors, weights_sha256
+
+_FORMAT = 1
+_NAME = re.compile(r"round-(\d{6,})")
+_WEIGHTS, _OPTIMIZER, _STATE = "weights.safetensors", "optimizer.safetensors", "state.json"
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A committed state of this node.
+
+    Attributes:
+        round: the round whose averaging made it; -1 is the state before the first.
+        weights: the weights after that averaging, on the host.
+        optimizer: tensors of the inner optimiser, and "outer", the outer momentum, where there is one.
+        step: the inner optimiser's step count.
+        cursor: where the data stream stands.
+        own: this node's committed work.
+        ledger: the fleet's committed work.
+        averaging_seconds: how long that averaging took here.
+        finished: whether the run's target was reached with it.
+    """
+
+    round: int
+    weights: Tensor
+    optimizer: dict[str, Tensor]
+    step: int
+    cursor: dict[str, Any]
+    own: Entry
+    ledger: Ledger
+    averaging_seconds: float
+    finished: bool
+
+
+class CheckpointStore:
+    """The checkpoints of one run on one node."""
+
+    def __init__(self, directory: Path, *, run_id: str, nodes: tuple[str, ...], keep: int) -> None:
+        self._directory, self._run_id, self._nodes, self._keep = directory, run_id, nodes, keep
+
+    def save(self, checkpoint: Checkpoint, layout: FlatWeights) -> None:
+        """Write a checkpoint as one step, then remove the oldest beyond those to keep."""
+        files = {
+            _WEIGHTS: layout.to_bytes(checkpoint.weights),
+            _OPTIMIZER: save_safetensors(checkpoint.optimizer),
+        }
+        state = {
+            "format": _FORMAT,
+            "run_id": self._run_id,
+            "round": checkpoint.round,
+            "step": checkpoint.step,
+            "cursor": checkpoint.cursor,
+            "own": checkpoint.own.to_list(),
+            "ledger": ledger_to_json(checkpoint.ledger),
+            "averaging_seconds": checkpoint.averaging_seconds,
+            "finished": checkpoint.finished,
+            "weights_sha256": weights_sha256(checkpoint.weights),
+            "files": {name: hashlib.sha256(content).hexdigest() for name, content in files.items()},
+        }
+        path = self._directory / f"round-{checkpoint.round:06d}"
+        publish_directory(path, {**files, _STATE: canonical_json(state)})
+        for _, old in self._listed()[self._keep :]:
+            shutil.rmtree(old)
+
+    def load_newest(
+        self, layout: FlatWeights, *, report: Callable[[str], None], not_after: int | None = None
+    ) -> Checkpoint | None:
+        """The newest good checkpoint, at most of round `not_after`; None if there is none.
+
+        Each damaged one on the way is named to `report`.
+        """
+        for number, path in self._listed():
+            if not_after is not None and number > not_after:
+                continue
+            try:
+                return self._load(path, layout)
+            except CheckpointError as error:
+                report(f"{error}; using the one before")
+        return None
+
+    def _listed(self) -> list[tuple[int, Path]]:
+        """Round and path of each checkpoint, newest first."""
+        if not self._directory.is_dir():
+            return []
+        matches = [(_NAME.fullmatch(path.name), path) for path in self._directory.iterdir()]
+        return sorted(((int(match[1]), path) for match, path in matches if match), reverse=True)
+
+    def _load(self, path: Path, layout: FlatWeights) -> Checkpoint:
+        try:
+            state = json.loads((path / _STATE).read_bytes())
+            if (state["format"], state["run_id"]) != (_FORMAT, self._run_id):
+                raise CheckpointError("the checkpoint is of another run or format", field=str(path))
+            contents = {name: _verified(path / name, state["files"][name]) for name in (_WEIGHTS, _OPTIMIZER)}
+            return Checkpoint(
+                round=int(state["round"]),
+                weights=layout.from_bytes(contents[_WEIGHTS]),
+                optimizer=dict(read_tensors(contents[_OPTIMIZER])),
+                step=int(state["step"]),
+                cursor=dict(state["cursor"]),
+                own=Entry.from_list(state["own"], "own"),
+                ledger=ledger_from_json(state["ledger"], self._nodes, "checkpoint"),
+                averaging_seconds=float(state["averaging_seconds"]),
+                finished=bool(state["finished"]),
+            )
+        except (OSError, ValueError, KeyError, TypeError, PeerError) as error:
+            raise CheckpointError("a checkpoint is damaged", field=str(path), found=repr(error)) from error
+
+
+def _verified(path: Path, sha256: str) -> bytes:
+    content = path.read_bytes()
+    found = hashlib.sha256(content).hexdigest()
+    if found != sha256:
+        raise CheckpointError("a checkpoint is damaged", field=str(path), found=found, expected=sha256)
+    return content

@@ -1,0 +1,384 @@
+"""A node's configuration: worker.json as frozen values.
+
+Each field is checked for presence, type and range, and a field that nobody knows is refused: a typing error
+in a template must not silently become a default.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import ipaddress
+import json
+import math
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tailtrain.errors import WorkerError
+
+_SHA256 = re.compile(r"[0-9a-f]{64}")
+_RUN_ID = re.compile(r"[0-9a-f]{16}")
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,62}")
+_PEER_ID = re.compile(r"[1-9A-HJ-NP-Za-km-z]{20,80}")
+_LAST_PORT = 65535
+
+
+@dataclass(frozen=True)
+class ModelConfig:
+    """Sizes of the transformer. `width` is divisible by `heads`; `context` is in bytes."""
+
+    layers: int
+    width: int
+    heads: int
+    context: int
+
+
+@dataclass(frozen=True)
+class TrainingConfig:
+    """How one node trains and when the run ends. Times are in seconds, `target_tokens` counts the fleet's."""
+
+    batch_size: int
+    learning_rate: float
+    weight_decay: float
+    warmup_steps: int
+    round_seconds: float
+    averaging_timeout_seconds: float
+    target_tokens: int
+    outer_learning_rate: float
+    outer_momentum: float
+    start_timeout_seconds: float
+    keep_checkpoints: int
+    fault_tolerance: bool
+
+
+@dataclass(frozen=True)
+class Peer:
+    """Another node of the run."""
+
+    node: str
+    role: str
+    address: str
+    port: int
+    peer_id: str
+
+
+@dataclass(frozen=True)
+class CoordinationConfig:
+    """Where this node listens and whom it works with. `quorum` counts this node too."""
+
+    protocol: str
+    address: str
+    port: int
+    quorum: int
+    peers: tuple[Peer, ...]
+
+
+@dataclass(frozen=True)
+class RowRange:
+    """Rows `start` to `stop` (not included) of one chunk."""
+
+    chunk: str
+    start: int
+    stop: int
+
+
+@dataclass(frozen=True)
+class DomainConfig:
+    """One domain's data: the rows that this node owns, and the chunks that nobody trains on."""
+
+    domain: str
+    manifest: str
+    ranges: tuple[RowRange, ...]
+    heldout: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class WorkerConfig:
+    """All of worker.json, and `sha256` of the file that it was read from."""
+
+    run_id: str
+    node: str
+    role: str
+    seed: int
+    device: str
+    threads: int
+    usable_cores: float
+    state_dir: Path
+    model: ModelConfig
+    training: TrainingConfig
+    coordination: CoordinationConfig
+    data: tuple[DomainConfig, ...]
+    validation_bytes_per_domain: int
+    sha256: str
+
+    @property
+    def is_primary(self) -> bool:
+        """Whether this node holds the round clock and writes the final model."""
+        return self.role == "primary"
+
+    @property
+    def centralized(self) -> bool:
+        """Whether the primary alone reduces."""
+        return self.coordination.protocol == "centralized"
+
+    @property
+    def run_dir(self) -> Path:
+        """Where this run keeps its files on this node."""
+        return self.state_dir / "runs" / self.run_id
+
+    @property
+    def nodes(self) -> tuple[str, ...]:
+        """All nodes of the run, this one included, in order of name."""
+        return tuple(sorted([self.node, *(peer.node for peer in self.coordination.peers)]))
+
+
+def load_config(path: Path) -> WorkerConfig:
+    """Read and check a worker.json.
+
+    Raises:
+        WorkerError: the file is missing, is not JSON, or a field is missing, unknown or unacceptable.
+    """
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise WorkerError(
+            "cannot read the worker's configuration", field=str(path), found=error.strerror
+        ) from error
+    try:
+        raw = json.loads(content)
+    except ValueError as error:
+        raise WorkerError(
+            "the worker's configuration is not JSON", field=str(path), found=str(error)
+        ) from error
+    return _worker(_Section(path.name, "", raw), hashlib.sha256(content).hexdigest())
+
+
+class _Section:
+    """One JSON object, taken apart field by field; `end` refuses what was not taken."""
+
+    def __init__(self, file: str, path: str, raw: Any) -> None:
+        self._file, self._path = file, path
+        if not isinstance(raw, dict):
+            raise WorkerError("this should be an object", field=self.where(""), found=_short(raw))
+        self._raw: dict[str, Any] = dict(raw)
+
+    def where(self, name: str) -> str:
+        return f"{self._file}: {'.'.join(part for part in (self._path, name) if part)}"
+
+    def bad(self, name: str, found: Any, expected: str) -> WorkerError:
+        return WorkerError(
+            "this setting is not acceptable", field=self.where(name), found=_short(found), expected=expected
+        )
+
+    def take(self, name: str) -> Any:
+        if name not in self._raw:
+            raise WorkerError("a setting is missing", field=self.where(name))
+        return self._raw.pop(name)
+
+    def text(self, name: str, pattern: re.Pattern[str], expected: str) -> str:
+        value = self.take(name)
+        if not isinstance(value, str) or not pattern.fullmatch(value):
+            raise self.bad(name, value, expected)
+        return value
+
+    def one_of(self, name: str, *choices: str) -> str:
+        value = self.take(name)
+        if value not in choices:
+            raise self.bad(name, value, " or ".join(choices))
+        return str(value)
+
+    def integer(self, name: str, low: int, high: int | None = None) -> int:
+        value = self.take(name)
+        if type(value) is not int or value < low or (high is not None and value > high):
+            expected = f"a whole number from {low}" + (f" to {high}" if high is not None else " up")
+            raise self.bad(name, value, expected)
+        return int(value)
+
+    def number(self, name: str, *, above: float | None = None, low: float = 0.0) -> float:
+        value = self.take(name)
+        fits = type(value) in {int, float} and math.isfinite(value) and value >= low
+        if not fits or (above is not None and value <= above):
+            raise self.bad(name, value, f"a number {f'above {above}' if above is not None else f'from {low}'}")
+        return float(value)
+
+    def flag(self, name: str) -> bool:
+        value = self.take(name)
+        if not isinstance(value, bool):
+            raise self.bad(name, value, "true or false")
+        return value
+
+    def section(self, name: str) -> _Section:
+        return _Section(self._file, f"{self._path}.{name}".lstrip("."), self.take(name))
+
+    def items(self, name: str) -> list[Any]:
+        value = self.take(name)
+        if not isinstance(value, list):
+            raise self.bad(name, value, "a list")
+        return value
+
+    def sections(self, name: str) -> list[_Section]:
+        return [
+            _Section(self._file, f"{self._path}.{name}[{index}]".lstrip("."), item)
+            for index, item in enumerate(self.items(name))
+        ]
+
+    def end(self) -> None:
+        if self._raw:
+            name = sorted(self._raw)[0]
+            raise WorkerError("nobody knows this setting", field=self.where(name), found=_short(self._raw[name]))
+
+
+def _short(value: Any) -> str:
+    text = json.dumps(value)
+    return text if len(text) <= 60 else text[:57] + "..."  # noqa: PLR2004 - fits one line of a log
+
+
+def _worker(top: _Section, sha256: str) -> WorkerConfig:
+    validation = top.section("validation")
+    config = WorkerConfig(
+        run_id=top.text("run_id", _RUN_ID, "16 hexadecimal digits"),
+        node=top.text("node", _NAME, "a host name"),
+        role=top.one_of("role", "primary", "compute"),
+        seed=top.integer("seed", 0, 2**63 - 1),
+        device=top.one_of("device", "cpu", "cuda"),
+        threads=top.integer("threads", 1, 4096),
+        usable_cores=top.number("usable_cores", above=0.0),
+        state_dir=_absolute(top, "state_dir"),
+        model=_model(top.section("model")),
+        training=_training(top.section("training")),
+        coordination=_coordination(top.section("coordination")),
+        data=tuple(_domain(section) for section in top.sections("data")),
+        validation_bytes_per_domain=validation.integer("bytes_per_domain", 1),
+        sha256=sha256,
+    )
+    validation.end()
+    top.end()
+    _check_fleet(top, config)
+    return config
+
+
+def _check_fleet(top: _Section, config: WorkerConfig) -> None:
+    """What no single field can say: names, ids and roles across nodes and domains."""
+    peers = config.coordination.peers
+    for what, values in (
+        ("coordination.peers", [config.node, *(peer.node for peer in peers)]),
+        ("coordination.peers", [peer.peer_id for peer in peers]),
+        ("data", [domain.domain for domain in config.data]),
+    ):
+        twice = sorted({value for value in values if values.count(value) > 1})
+        if twice:
+            raise top.bad(what, twice[0], "each only once")
+    primaries = [peer.node for peer in peers if peer.role == "primary"]
+    if len(primaries) + config.is_primary != 1:
+        raise top.bad("coordination.peers", primaries, "exactly one primary among this node and its peers")
+    if config.coordination.quorum > len(config.nodes):
+        raise top.bad("coordination.quorum", config.coordination.quorum, f"at most {len(config.nodes)}")
+    if not config.data:
+        raise top.bad("data", [], "at least one domain")
+    heldout = {chunk for domain in config.data for chunk in domain.heldout}
+    for domain in config.data:
+        for owned in domain.ranges:
+            if owned.chunk in heldout:
+                raise top.bad("data", owned.chunk, "no chunk both trained on and held out")
+
+
+def _absolute(section: _Section, name: str) -> Path:
+    value = section.take(name)
+    if not isinstance(value, str) or not value.startswith("/"):
+        raise section.bad(name, value, "an absolute path")
+    return Path(value)
+
+
+def _model(section: _Section) -> ModelConfig:
+    model = ModelConfig(
+        layers=section.integer("layers", 1, 256),
+        width=section.integer("width", 8, 16384),
+        heads=section.integer("heads", 1, 256),
+        context=section.integer("context", 8, 65536),
+    )
+    section.end()
+    if model.width % model.heads:
+        raise section.bad("heads", model.heads, f"a divisor of the width {model.width}")
+    return model
+
+
+def _training(section: _Section) -> TrainingConfig:
+    training = TrainingConfig(
+        batch_size=section.integer("batch_size", 1, 65536),
+        learning_rate=section.number("learning_rate", above=0.0),
+        weight_decay=section.number("weight_decay"),
+        warmup_steps=section.integer("warmup_steps", 0),
+        round_seconds=section.number("round_seconds", above=0.0),
+        averaging_timeout_seconds=section.number("averaging_timeout_seconds", low=5.0),
+        target_tokens=section.integer("target_tokens", 1),
+        outer_learning_rate=section.number("outer_learning_rate", above=0.0),
+        outer_momentum=section.number("outer_momentum"),
+        start_timeout_seconds=section.number("start_timeout_seconds", above=0.0),
+        keep_checkpoints=section.integer("keep_checkpoints", 2),
+        fault_tolerance=section.flag("fault_tolerance"),
+    )
+    section.end()
+    if training.outer_momentum >= 1.0:
+        raise section.bad("outer_momentum", training.outer_momentum, "a number from 0 to below 1")
+    return training
+
+
+def _coordination(section: _Section) -> CoordinationConfig:
+    coordination = CoordinationConfig(
+        protocol=section.one_of("protocol", "decentralized", "centralized"),
+        address=_address(section, "address"),
+        port=section.integer("port", 1, _LAST_PORT),
+        quorum=section.integer("quorum", 1),
+        peers=tuple(_peer(peer) for peer in section.sections("peers")),
+    )
+    section.end()
+    return coordination
+
+
+def _address(section: _Section, name: str) -> str:
+    value = section.take(name)
+    try:
+        if not isinstance(value, str):
+            raise TypeError
+        address = ipaddress.IPv4Address(value)
+    except (TypeError, ValueError):
+        raise section.bad(name, value, "an IPv4 address of the tailnet") from None
+    if address.is_unspecified:
+        raise section.bad(name, value, "the tailnet address alone, not all addresses")
+    return str(address)
+
+
+def _peer(section: _Section) -> Peer:
+    peer = Peer(
+        node=section.text("node", _NAME, "a host name"),
+        role=section.one_of("role", "primary", "compute"),
+        address=_address(section, "address"),
+        port=section.integer("port", 1, _LAST_PORT),
+        peer_id=section.text("peer_id", _PEER_ID, "a libp2p peer id"),
+    )
+    section.end()
+    return peer
+
+
+def _domain(section: _Section) -> DomainConfig:
+    ranges = []
+    for index, item in enumerate(section.items("ranges")):
+        match item:
+            case [str(chunk), int(start), int(stop)] if _SHA256.fullmatch(chunk) and 0 <= start < stop:
+                ranges.append(RowRange(chunk, start, stop))
+            case _:
+                raise section.bad(f"ranges[{index}]", item, "[chunk's sha256, first row, row after the last]")
+    heldout = []
+    for index, item in enumerate(section.items("heldout")):
+        if not isinstance(item, str) or not _SHA256.fullmatch(item):
+            raise section.bad(f"heldout[{index}]", item, "a chunk's sha256")
+        heldout.append(item)
+    domain = DomainConfig(
+        domain=section.text("domain", _NAME, "a name"),
+        manifest=section.text("manifest", _SHA256, "a manifest's sha256"),
+        ranges=tuple(ranges),
+        heldout=tuple(heldout),
+    )
+    section.end()
+    return domain

@@ -1,0 +1,241 @@
+"""What this node has committed, and how it goes forwards and back.
+
+A round's training is provisional until its averaging commits it: then weights, optimiser state, data cursor
+and ledger are written as one checkpoint. Whatever ends a round differently goes back to the last commit.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from tailtrain.errors import PeerError
+from tailtrain.worker.averager import State
+from tailtrain.worker.checkpoints import Checkpoint, CheckpointStore
+from tailtrain.worker.config import WorkerConfig
+from tailtrain.worker.ledger import (
+    PROTOCOL,
+    Contribution,
+    Entry,
+    Fields,
+    Ledger,
+    ledger_from_json,
+    ledger_to_json,
+    merge_ledgers,
+    total_tokens,
+)
+from tailtrain.worker.optimizer import outer_step
+from tailtrain.worker.status import log
+from tailtrain.worker.trainer import Trainer
+from tailtrain.worker.weights import is_finite, weights_sha256
+
+_FIRST_AVERAGING_SECONDS = 1.0
+_OUTER = "outer"
+
+
+@dataclass(frozen=True)
+class Commit:
+    """The last committed state, without what only the trainer and the disk hold.
+
+    Attributes:
+        round: the last committed round, -1 before the first.
+        weights: on the host; never changed in place, peers may be downloading it.
+        outer: the outer momentum, of no elements where the run has none.
+        digest: SHA-256 of the weights.
+        own: this node's committed work.
+        ledger: the fleet's.
+        averaging_seconds: how long the last averaging took here.
+        finished: whether the target was reached.
+    """
+
+    round: int
+    weights: Tensor
+    outer: Tensor
+    digest: str
+    own: Entry
+    ledger: Ledger
+    averaging_seconds: float
+    finished: bool
+
+    @property
+    def total_tokens(self) -> int:
+        """What the fleet has committed."""
+        return total_tokens(self.ledger)
+
+
+class NodeState:
+    """The committed state and the trainer that works ahead of it.
+
+    Attributes:
+        trainer: model, optimiser and data.
+        commit: the last committed state.
+    """
+
+    def __init__(self, config: WorkerConfig) -> None:
+        self._config = config
+        self.trainer = Trainer(config)
+        self._store = CheckpointStore(
+            config.run_dir / "checkpoints",
+            run_id=config.run_id,
+            nodes=config.nodes,
+            keep=config.training.keep_checkpoints,
+        )
+        first = self._on_host()
+        uses_outer = config.training.outer_momentum > 0
+        self._first = Commit(
+            round=-1,
+            weights=first,
+            outer=torch.zeros_like(first) if uses_outer else torch.zeros(0),
+            digest=weights_sha256(first),
+            own=Entry(),
+            ledger={},
+            averaging_seconds=_FIRST_AVERAGING_SECONDS,
+            finished=False,
+        )
+        self._first_cursor = self.trainer.stream.cursor()
+        self._first_optimizer = {name: torch.zeros_like(first) for name in ("first", "second")}
+        self.commit = self._first
+
+    @property
+    def progress(self) -> float:
+        """The share of the run's tokens that the fleet has committed."""
+        return self.commit.total_tokens / self._config.training.target_tokens
+
+    def provisional(self) -> Tensor | None:
+        """The weights as trained since the last commit, on the host; None if they are not finite."""
+        vector = self._on_host()
+        return vector if is_finite(vector) else None
+
+    def shared(self) -> State:
+        """What peers may download: the committed state."""
+        commit = self.commit
+        metadata = {
+            "protocol": PROTOCOL,
+            "round": commit.round,
+            "finished": commit.finished,
+            "ledger": ledger_to_json(commit.ledger),
+        }
+        return metadata, [commit.weights, commit.outer]
+
+    def roll_back(self, not_after: int | None = None) -> None:
+        """Go to the newest good checkpoint (of round `not_after` at most), or to the beginning.
+
+        Work that no averaging has committed is forgotten: its records will be read again.
+        """
+        saved = self._store.load_newest(self.trainer.weights, report=log, not_after=not_after)
+        if saved is None:
+            self.commit = self._first
+            self.trainer.optimizer.restore(self._first_optimizer, 0)
+            self.trainer.stream.seek(self._first_cursor)
+        else:
+            outer = saved.optimizer.get(_OUTER, self._first.outer)
+            self.commit = Commit(
+                round=saved.round,
+                weights=saved.weights,
+                outer=outer if outer.shape == self._first.outer.shape else self._first.outer,
+                digest=weights_sha256(saved.weights),
+                own=saved.own,
+                ledger=saved.ledger,
+                averaging_seconds=saved.averaging_seconds,
+                finished=saved.finished,
+            )
+            self.trainer.optimizer.restore(saved.optimizer, saved.step)
+            self.trainer.stream.seek(saved.cursor)
+        self.trainer.weights.values.copy_(self.commit.weights)
+
+    def adopt(self, node: str, downloaded: tuple[Any, list[Tensor]]) -> None:
+        """Take over a peer's committed state; this node's optimiser state, cursor and own work stay.
+
+        Raises:
+            PeerError: what the peer sent is not an acceptable state; nothing has changed then.
+        """
+        metadata, tensors = downloaded
+        if not isinstance(metadata, dict):
+            raise PeerError("a peer's state is not acceptable", host=node, field="metadata")
+        fields = Fields(metadata, node)
+        if (version := fields.whole("protocol")) != PROTOCOL:
+            raise PeerError("a node speaks another protocol version", host=node, found=version)
+        number = fields.whole("round", -1)
+        finished = fields.take("finished") is True
+        ledger = ledger_from_json(fields.take("ledger"), self._config.nodes, node)
+        fields.end()
+        expected = [self._first.weights.shape, self._first.outer.shape]
+        if [tensor.shape for tensor in tensors] != expected or any(t.dtype != torch.float32 for t in tensors):
+            raise PeerError("a peer's state is of another model", host=node)
+        weights, outer = tensors
+        if not (is_finite(weights) and is_finite(outer)):
+            raise PeerError("a peer's state has values that are not finite", host=node)
+        own = self.commit.own
+        if self.commit.round < 0:  # this node's disk knows nothing of the run: others may
+            own = ledger.get(self._config.node, own)
+        self.commit = replace(
+            self.commit,
+            round=number,
+            weights=weights,
+            outer=outer,
+            digest=weights_sha256(weights),
+            own=own,
+            ledger={**ledger, self._config.node: own},
+            finished=finished,
+        )
+        self.trainer.weights.values.copy_(weights)
+        self.save()
+
+    def average_into(self, group: dict[str, Contribution], mean: Tensor, averaging_seconds: float) -> None:
+        """Commit a round: the mean (after the outer step), and everybody's work, to memory and disk."""
+        training = self._config.training
+        weights, outer = mean, torch.zeros_like(self.commit.outer)
+        if len({member.base for member in group.values()}) == 1 and outer.numel():
+            outer = self.commit.outer.clone()
+            weights = outer_step(
+                self.commit.weights,
+                mean,
+                outer,
+                rate=training.outer_learning_rate,
+                decay=training.outer_momentum,
+            )
+        # Members that began from different weights all take the plain mean, and are equal again.
+        ledger = merge_ledgers(group.values())
+        number = next(iter(group.values())).round
+        self.commit = Commit(
+            round=number,
+            weights=weights,
+            outer=outer,
+            digest=weights_sha256(weights),
+            own=ledger[self._config.node],
+            ledger=ledger,
+            averaging_seconds=averaging_seconds,
+            finished=total_tokens(ledger) >= training.target_tokens,
+        )
+        self.trainer.weights.values.copy_(weights)
+
+    def finish(self) -> None:
+        """The others reached the target with the very state that this node has."""
+        self.commit = replace(self.commit, finished=True)
+        self.save()
+
+    def save(self) -> None:
+        """Write the commit, with optimiser state and cursor, to disk."""
+        optimizer = self.trainer.optimizer.state()
+        if self.commit.outer.numel():
+            optimizer[_OUTER] = self.commit.outer
+        self._store.save(
+            Checkpoint(
+                round=self.commit.round,
+                weights=self.commit.weights,
+                optimizer=optimizer,
+                step=self.trainer.optimizer.step,
+                cursor=self.trainer.stream.cursor(),
+                own=self.commit.own,
+                ledger=self.commit.ledger,
+                averaging_seconds=self.commit.averaging_seconds,
+                finished=self.commit.finished,
+            ),
+            self.trainer.weights,
+        )
+
+    def _on_host(self) -> Tensor:
+        return self.trainer.weights.values.detach().to("cpu", copy=True)

@@ -1,0 +1,462 @@
+"""The rounds of a run on one node: join, train until the common clock says stop, average, commit, again.
+
+The clock: a round's training ends at one time for all. The primary sets the first; each averaging sets the
+next, from what all members were told in it (the latest arrival, plus the longest averaging, plus the round's
+seconds), so all know the same time without another message. Between averaging and training nothing waits.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from tailtrain.errors import PeerError, WorkerError
+from tailtrain.worker.announcements import (
+    READY_SECONDS,
+    Announcement,
+    Phase,
+    View,
+    leader_of,
+    nodes_in_round,
+    ready_nodes,
+)
+from tailtrain.worker.config import WorkerConfig
+from tailtrain.worker.ledger import Contribution
+from tailtrain.worker.node_state import NodeState
+from tailtrain.worker.status import StatusFile, log
+from tailtrain.worker.swarm import Averaged, Swarm
+from tailtrain.worker.trainer import NO_WORK, Work
+
+_POLL_SECONDS = 0.25
+_LOOK_SECONDS = 1.0
+_SAY_SECONDS = 4.0  # below READY_SECONDS
+_SETTLE_SECONDS = 5.0  # once the quorum is there, how long the clock waits for the rest
+_SLOW_SECONDS = 5.0  # an averaging that takes longer looks around for what is wrong
+_LINGER_SECONDS = 15.0
+_RETRY_SECONDS = 0.5
+_AVOID_SECONDS = 10.0
+_JOIN_MARGIN_SECONDS = 3.0
+
+
+class Stopped(Exception):  # noqa: N818 - no error: somebody asked this node to stop
+    """The node was told to stop."""
+
+
+@dataclass(frozen=True)
+class Round:
+    """A round that this node takes part in, and when its training ends (unix seconds)."""
+
+    number: int
+    ends: float
+
+
+class RoundLoop:
+    """Runs rounds until the run is finished.
+
+    Args:
+        config: this node's configuration.
+        state: what it has committed.
+        status: where it says what it does.
+        swarm: its peers; None where it is alone in the fleet.
+        stopping: whether it was told to stop.
+    """
+
+    def __init__(
+        self,
+        config: WorkerConfig,
+        state: NodeState,
+        status: StatusFile,
+        swarm: Swarm | None,
+        stopping: Callable[[], bool],
+    ) -> None:
+        self._config, self._state, self._status = config, state, status
+        self._swarm, self._stopping = swarm, stopping
+        self._speed = 0.0
+        self._said = 0.0
+        self._avoid: dict[str, float] = {}
+        self._peers = {peer.node for peer in config.coordination.peers}
+        self._primary = next(
+            (peer.node for peer in config.coordination.peers if peer.role == "primary"), config.node
+        )
+
+    def run(self) -> None:
+        """Train until the target is reached.
+
+        Raises:
+            Stopped: the node was told to stop; nothing committed is lost.
+            WorkerError: a node was lost in a run that tolerates none.
+        """
+        while not self._state.commit.finished:
+            now = self._join()
+            while now is not None and not self._state.commit.finished:
+                now = self._one_round(now)
+        self._say("finished", -1, 0.0, wait=True)
+        self._status.set("finished", **self._committed())
+        self._linger()
+
+    # Joining.
+
+    def _join(self) -> Round | None:
+        """Find the present round, with the state that it began from; None if the run has finished."""
+        since = time.time()
+        quorum_since: float | None = None
+        while True:
+            self._check_stop()
+            view = self._look()
+            leader = self._leader(view)
+            if leader is not None:
+                joined = self._follow(leader)
+                if joined is not None or self._state.commit.finished:
+                    return joined
+                self._sleep(_LOOK_SECONDS if leader.phase != "finished" else _RETRY_SECONDS)
+                continue
+            waiting = self._waiting(view)
+            self._say_now_and_then("ready", -1, 0.0)
+            self._introduce(view)
+            now = time.time()
+            if len(waiting) < self._config.coordination.quorum:
+                quorum_since = None
+            elif quorum_since is None:
+                quorum_since = now
+            if self._config.is_primary and quorum_since is not None and not self._catch_up(view):
+                complete = len(waiting) == len(self._config.nodes)
+                if complete or now - quorum_since > _SETTLE_SECONDS or now - since > self._start_timeout:
+                    return Round(self._state.commit.round + 1, now + self._round_seconds)
+            self._status.set("waiting", self._waits_for(waiting), **self._committed())
+            self._sleep(_LOOK_SECONDS)
+
+    def _leader(self, view: View) -> Announcement | None:
+        """Whose round to join. In centralized coordination only the primary has the state, so only it leads."""
+        now, patience = time.time(), self._config.training.averaging_timeout_seconds
+        serving = self._serving(now)
+        leader = leader_of(view, serving, now, patience)
+        if leader is None and self._config.centralized and self._config.is_primary:
+            # The primary came back while the others still work on the round after its checkpoint.
+            follower = leader_of(view, self._peers, now, patience)
+            if follower is not None and follower.round == self._state.commit.round + 1 and follower.in_round:
+                return follower
+        return leader
+
+    def _serving(self, now: float) -> set[str]:
+        if self._swarm is None:
+            return set()
+        return {node for node in self._swarm.serves() if self._avoid.get(node, 0.0) < now}
+
+    def _follow(self, leader: Announcement) -> Round | None:
+        """Join the leader's round, if there is time left in it; load the state that it began from first."""
+        commit = self._state.commit
+        if leader.phase != "finished" and not self._config.centralized and commit.round >= leader.round:
+            # This node is ahead of everybody: the others load from it.
+            return Round(commit.round + 1, time.time() + self._round_seconds)
+        same = commit.round == leader.committed and commit.digest == leader.digest
+        leads_from_behind = leader.node not in self._serving(0.0)
+        if leader.phase != "finished":
+            left = leader.ends - time.time()
+            margin = min(_JOIN_MARGIN_SECONDS, self._round_seconds / 2)
+            if leader.phase != "paused" and left < margin:
+                self._status.set("waiting", f"round {leader.round} is being averaged; joins the next")
+                return None
+            if same or leads_from_behind:
+                return Round(leader.round, leader.ends)
+        elif same:
+            self._state.finish()
+            return None
+        self._load_from(leader)
+        return None
+
+    def _load_from(self, leader: Announcement) -> None:
+        """Take over the leader's committed state."""
+        assert self._swarm is not None  # noqa: S101 - there is no leader without peers
+        self._status.set("waiting", f"loads the state after round {leader.committed} from {leader.node}")
+        try:
+            downloaded = self._swarm.download(leader.node)
+            if self._state.commit.round > leader.committed:
+                self._state.roll_back(not_after=leader.committed)
+            self._state.adopt(leader.node, downloaded)
+        except PeerError as error:
+            log(f"cannot load the state: {error}")
+            self._avoid[leader.node] = time.time() + _AVOID_SECONDS
+
+    def _catch_up(self, view: View) -> bool:
+        """Before the primary starts the clock: load from a waiting node that has committed more."""
+        now = time.time()
+        ahead = [
+            said
+            for said in view.values()
+            if said.node in self._serving(now)
+            and now - said.sent < READY_SECONDS
+            and said.committed > self._state.commit.round
+        ]
+        if not ahead:
+            return False
+        self._load_from(max(ahead, key=lambda said: (said.committed, said.node)))
+        return True
+
+    def _waiting(self, view: View) -> set[str]:
+        """Nodes that would take part at once, this one included."""
+        now = time.time()
+        busy = {
+            name
+            for name, said in view.items()
+            if said.in_round and (now < said.ends or (said.phase == "paused" and now - said.sent < READY_SECONDS))
+        }
+        return {self._config.node} | ready_nodes(view, now) | busy
+
+    # One round.
+
+    def _one_round(self, current: Round) -> Round | None:
+        """Train and average; the next round, or None if this node has to join again."""
+        started = time.time()
+        self._say("training", current.number, current.ends)
+        self._status.set("training", round=current.number, **self._committed())
+        work = self._state.trainer.train_until(current.ends, self._state.progress, self._stopping)
+        self._check_stop()
+        if work.train_seconds > 0:
+            self._speed = work.tokens / work.train_seconds
+        arrived = time.time()
+        outcome = self._average(current, work)
+        if outcome is None:
+            self._state.roll_back()
+            return None
+        averaged, attempt_seconds, view = outcome
+        seconds = min(attempt_seconds, self._round_seconds)
+        self._state.average_into(averaged.group, averaged.mean, seconds)
+        members = averaged.group.values()
+        allowance = max(member.averaging_seconds for member in members)
+        following = Round(
+            current.number + 1, max(member.arrived for member in members) + allowance + self._round_seconds
+        )
+        if not self._state.commit.finished:
+            self._say("training", following.number, following.ends)
+        self._state.save()
+        self._write_progress(current, started, arrived, work, averaged, view)
+        lost = set(self._config.nodes) - set(averaged.group)
+        if lost and not self._config.training.fault_tolerance:
+            raise self._lost(lost)
+        return following
+
+    def _average(self, current: Round, work: Work) -> tuple[Averaged, float, View] | None:
+        """Average with the others; None if they went on without this node."""
+        self._status.set("averaging", **self._committed())
+        vector = self._state.provisional()
+        if vector is None:
+            log(f"round {current.number}: this node's weights are not finite; its work is dropped")
+            self._state.roll_back()
+            vector, work = self._state.commit.weights, NO_WORK
+        began = time.time()
+        while True:
+            self._check_stop()
+            attempt_began = time.time()
+            view = self._look()
+            if self._overtaken(view, current.number):
+                return None
+            expected = nodes_in_round(view, current.number) | {self._config.node}
+            own = self._contribution(current, work, attempt_began)
+            if len(expected) == 1 and self._config.coordination.quorum == 1:
+                return Averaged(vector, {own.node: own}), time.time() - attempt_began, view
+            averaged = self._attempt(current, vector, own, len(expected), began)
+            if averaged == "overtaken":
+                return None
+            if isinstance(averaged, Averaged):
+                return averaged, time.time() - attempt_began, view
+            if not self._config.training.fault_tolerance and time.time() - began > self._timeout:
+                raise self._lost(set(self._config.nodes) - expected)
+            self._pause(view, current)
+            self._sleep(_RETRY_SECONDS)
+
+    def _attempt(
+        self, current: Round, vector: Any, own: Contribution, expected: int, began: float
+    ) -> Averaged | Literal["overtaken"] | None:
+        """One try, watched: the mean, or None to try again."""
+        assert self._swarm is not None  # noqa: S101 - a node that is alone never gets here
+        attempt = self._swarm.average(vector, own, expected)
+        looked = time.time()
+        try:
+            while True:
+                self._check_stop()
+                averaged = attempt.wait(_POLL_SECONDS)
+                if averaged is not None:
+                    return averaged if self._acceptable(averaged, current) else None
+                now = time.time()
+                if now - began > _SLOW_SECONDS and now - looked > _LOOK_SECONDS:
+                    view = self._look()
+                    if self._overtaken(view, current.number):
+                        return "overtaken"
+                    self._pause(view, current)
+                    looked = time.time()
+                if not self._config.training.fault_tolerance and now - began > self._timeout:
+                    return None
+        except PeerError as error:
+            log(f"round {current.number}: {error}; trying again")
+            return None
+        finally:
+            attempt.cancel()
+
+    def _acceptable(self, averaged: Averaged, current: Round) -> bool:
+        total = sum(member.tokens for member in averaged.group.values())
+        if total and bool(averaged.mean.isfinite().all()):
+            return True
+        log(f"round {current.number}: nothing was trained, or the mean is not finite; not committed")
+        return False
+
+    def _contribution(self, current: Round, work: Work, arrived: float) -> Contribution:
+        commit = self._state.commit
+        return Contribution(
+            node=self._config.node,
+            round=current.number,
+            before=commit.own,
+            tokens=work.tokens,
+            records=work.records,
+            loss=work.loss,
+            train_seconds=work.train_seconds,
+            cpu_seconds=work.cpu_seconds,
+            averaging_seconds=commit.averaging_seconds,
+            arrived=arrived,
+            base=commit.digest,
+            ledger=commit.ledger,
+        )
+
+    def _overtaken(self, view: View, number: int) -> bool:
+        """Whether those who can lead are past this round, or (centralized) the primary went back before it."""
+        now = time.time()
+        for said in view.values():
+            if said.node not in self._serving(0.0):
+                continue
+            if said.phase == "finished" or said.committed >= number:
+                return True
+            behind = said.in_round and said.round < number and now < said.ends + READY_SECONDS
+            if self._config.centralized and behind and now - said.sent < self._timeout + self._round_seconds:
+                return True
+        return False
+
+    def _pause(self, view: View, current: Round) -> None:
+        """Say that this node waits for others, and whom it misses."""
+        present = nodes_in_round(view, current.number) | {self._config.node}
+        self._introduce(view)
+        self._say_now_and_then("paused", current.number, current.ends)
+        self._status.set("paused", self._waits_for(present), **self._committed())
+
+    def _waits_for(self, present: set[str]) -> str:
+        missing = sorted(set(self._config.nodes) - present)
+        quorum = self._config.coordination.quorum
+        needs = f"{len(present)} of {len(self._config.nodes)} nodes are here, {quorum} are needed"
+        if not missing:
+            return "all nodes are here"
+        if len(present) >= quorum and self._primary in missing:
+            return f"waits for the primary {self._primary}; {needs}"
+        return f"waits for {', '.join(missing)}; {needs}"
+
+    def _lost(self, nodes: set[str]) -> WorkerError:
+        return WorkerError(
+            "a node was lost and this run tolerates no loss",
+            host=", ".join(sorted(nodes)),
+            fix="Bring it back and resume: the run goes on from its last round",
+        )
+
+    # The end.
+
+    def _linger(self) -> None:
+        """Stay a moment, so that a node that missed the last averaging can load the final state."""
+        ends = time.time() + _LINGER_SECONDS
+        while self._swarm is not None and time.time() < ends and not self._stopping():
+            view = self._look()
+            busy = {
+                name
+                for name, said in view.items()
+                if said.phase != "finished" and (said.ends > time.time() - self._timeout or said.phase == "ready")
+            }
+            if not busy:
+                return
+            time.sleep(_RETRY_SECONDS)
+
+    # Small things.
+
+    @property
+    def _round_seconds(self) -> float:
+        return self._config.training.round_seconds
+
+    @property
+    def _timeout(self) -> float:
+        return self._config.training.averaging_timeout_seconds
+
+    @property
+    def _start_timeout(self) -> float:
+        return self._config.training.start_timeout_seconds
+
+    def _look(self) -> View:
+        return self._swarm.view() if self._swarm is not None else {}
+
+    def _introduce(self, view: View) -> None:
+        if self._swarm is not None and (missing := self._peers - set(view)):
+            self._swarm.introduce(missing)
+
+    def _say(self, phase: Phase, number: int, ends: float, *, wait: bool = False) -> None:
+        self._said = time.time()
+        if self._swarm is None:
+            return
+        commit = self._state.commit
+        self._swarm.announce(
+            Announcement(
+                node=self._config.node,
+                phase=phase,
+                committed=commit.round,
+                digest=commit.digest,
+                round=number,
+                ends=ends,
+                total_tokens=commit.total_tokens,
+                tokens_per_second=self._speed,
+                sent=self._said,
+            ),
+            wait=wait,
+        )
+
+    def _say_now_and_then(self, phase: Phase, number: int, ends: float) -> None:
+        if time.time() - self._said > _SAY_SECONDS:
+            self._say(phase, number, ends)
+
+    def _committed(self) -> dict[str, Any]:
+        commit = self._state.commit
+        return {
+            "tokens": commit.own.tokens,
+            "records": commit.own.records,
+            "total_tokens": commit.total_tokens,
+            "weights_sha256": commit.digest,
+        }
+
+    def _write_progress(
+        self, current: Round, started: float, arrived: float, work: Work, averaged: Averaged, view: View
+    ) -> None:
+        ended = time.time()
+        self._status.add_progress(
+            {
+                "round": current.number,
+                "started_unix": round(started, 3),
+                "ended_unix": round(ended, 3),
+                "train_seconds": round(work.train_seconds, 3),
+                "averaging_seconds": round(ended - arrived, 3),
+                "group": [averaged.group[node].to_progress() for node in sorted(averaged.group)],
+                "total_tokens": self._state.commit.total_tokens,
+                "weights_sha256": self._state.commit.digest,
+                "live": sorted({self._config.node, *averaged.group, *nodes_in_round(view, current.number)}),
+            }
+        )
+        self._status.set(
+            "training",
+            f"round {current.number} averaged by {len(averaged.group)} of {len(self._config.nodes)} nodes",
+            round=current.number,
+            loss=work.loss,
+            tokens_per_second=round(self._speed, 1),
+            **self._committed(),
+        )
+
+    def _check_stop(self) -> None:
+        if self._stopping():
+            raise Stopped
+
+    def _sleep(self, seconds: float) -> None:
+        ends = time.monotonic() + seconds
+        while (left := ends - time.monotonic()) > 0:
+            self._check_stop()
+            time.sleep(min(_POLL_SECONDS, left))

@@ -1,0 +1,78 @@
+"""`train`: take part in a run until it is finished, or until told to stop."""
+
+from __future__ import annotations
+
+import os
+import signal
+from contextlib import suppress
+from types import FrameType
+
+from tailtrain.errors import WorkerError
+from tailtrain.worker.config import WorkerConfig
+from tailtrain.worker.node_state import NodeState
+from tailtrain.worker.rounds import RoundLoop, Stopped
+from tailtrain.worker.status import StatusFile
+
+
+class _StopRequest:
+    """Whether SIGTERM or SIGINT came."""
+
+    def __init__(self) -> None:
+        self._asked = False
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, self._note)
+        # hivemind's processes are forks: they must end when told to, not take a note.
+        os.register_at_fork(after_in_child=lambda: signal.signal(signal.SIGTERM, signal.SIG_DFL))
+
+    def __call__(self) -> bool:
+        return self._asked
+
+    def _note(self, _number: int, _frame: FrameType | None) -> None:
+        self._asked = True
+
+
+def train(config: WorkerConfig) -> None:
+    """Train this node's share until the fleet has reached the target.
+
+    Raises:
+        WorkerError: the configuration, the data or the address cannot be used, or a node was lost in a run
+            that tolerates none. The status says failed, and why.
+    """
+    stopping = _StopRequest()
+    status = StatusFile(config)
+    status.set("starting", "loads the newest checkpoint")
+    swarm = None
+    try:
+        state = NodeState(config)
+        state.roll_back()
+        if state.commit.finished or (config.run_dir / "final" / "manifest.json").is_file():
+            status.set("finished", "the run is finished", **_committed(state))
+            return
+        if config.coordination.peers:
+            from tailtrain.worker.swarm import open_swarm  # noqa: PLC0415 - a node alone needs no hivemind
+
+            swarm = open_swarm(config, state.commit.weights.numel(), state.shared)
+        RoundLoop(config, state, status, swarm, stopping).run()
+    except Stopped:
+        status.set("stopped", "was told to stop; the run can be resumed")
+    except WorkerError as error:
+        status.set("failed", str(error))
+        raise
+    except Exception as error:
+        status.set("failed", f"{type(error).__name__}: {error}")
+        raise
+    finally:
+        if swarm is not None:
+            with suppress(Exception):  # its processes may have been ended by the service manager already
+                swarm.close()
+
+
+def _committed(state: NodeState) -> dict[str, object]:
+    commit = state.commit
+    return {
+        "round": commit.round,
+        "tokens": commit.own.tokens,
+        "records": commit.own.records,
+        "total_tokens": commit.total_tokens,
+        "weights_sha256": commit.digest,
+    }

@@ -1,0 +1,108 @@
+"""Local training: as many steps as fit until a given time."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+
+from tailtrain.worker.batches import BatchStream
+from tailtrain.worker.config import WorkerConfig
+from tailtrain.worker.model import build_model, next_byte_loss
+from tailtrain.worker.optimizer import AdamW
+from tailtrain.worker.records import ChunkStore
+from tailtrain.worker.weights import FlatWeights
+
+_IDLE_SECONDS = 0.2
+
+
+@dataclass(frozen=True)
+class Work:
+    """What one node did in one round. `loss` is the mean in nats per byte; None where nothing was trained."""
+
+    tokens: int
+    records: int
+    loss: float | None
+    train_seconds: float
+    cpu_seconds: float
+
+
+NO_WORK = Work(0, 0, None, 0.0, 0.0)
+
+
+class Trainer:
+    """A node's model, optimiser and data.
+
+    Attributes:
+        weights: the model's parameters as one vector.
+        optimizer: the inner optimiser.
+        stream: this node's records as batches.
+    """
+
+    def __init__(self, config: WorkerConfig) -> None:
+        torch.set_num_threads(config.threads)
+        self.device = choose_device(config.device)
+        self._batch_size = config.training.batch_size
+        self._context = config.model.context
+        self._model = build_model(config.model, config.seed)
+        self.weights = FlatWeights(self._model, self.device)
+        self._model.to(self.device)
+        self.optimizer = AdamW(self.weights.values, self.weights.decayed, config.training)
+        self.stream = BatchStream(
+            config.data,
+            ChunkStore(config.state_dir / "chunks"),
+            context=config.model.context,
+            seed=f"{config.seed}/{config.node}",
+        )
+
+    def train_until(self, ends: float, progress: float, stopping: Callable[[], bool]) -> Work:
+        """Train until the clock says `ends` (unix seconds), or until `stopping`.
+
+        At least one step is made, unless time is over by more than a step would take. The last step
+        is made only when more than half of it fits, so nodes end together on average.
+
+        Args:
+            ends: when to end.
+            progress: the share of the run's tokens that is done; the learning rate follows it.
+            stopping: asked before each step.
+        """
+        if self.stream.empty:
+            _sleep_until(ends, stopping)
+            return NO_WORK
+        started, cpu_started = time.perf_counter(), time.process_time()
+        tokens = records = steps = 0
+        loss_sum = torch.zeros((), device=self.device)
+        step_seconds = 0.0
+        while not stopping() and time.time() + step_seconds / 2 < ends:
+            before = time.perf_counter()
+            batch, completed = self.stream.next_batch(self._batch_size)
+            window = torch.from_numpy(batch).to(self.device, torch.long)
+            loss = next_byte_loss(self._model, window)
+            self.weights.gradients.zero_()
+            loss.backward()
+            self.optimizer.update(self.weights.values, self.weights.gradients, progress)
+            loss_sum += loss.detach()
+            tokens += self._batch_size * self._context
+            records += completed
+            steps += 1
+            took = time.perf_counter() - before
+            step_seconds = took if steps == 1 else 0.8 * step_seconds + 0.2 * took
+        return Work(
+            tokens=tokens,
+            records=records,
+            loss=float(loss_sum) / steps if steps else None,
+            train_seconds=time.perf_counter() - started,
+            cpu_seconds=time.process_time() - cpu_started,
+        )
+
+
+def choose_device(wanted: str) -> torch.device:
+    """The wanted device, or the processor where there is no CUDA device."""
+    return torch.device("cuda" if wanted == "cuda" and torch.cuda.is_available() else "cpu")
+
+
+def _sleep_until(ends: float, stopping: Callable[[], bool]) -> None:
+    while not stopping() and (left := ends - time.time()) > 0:
+        time.sleep(min(_IDLE_SECONDS, left))
