@@ -2,6 +2,7 @@
 
     TailtrainError
     ├── DeclarationError        inventory.py, group_data or a specification file is wrong
+    │   ├── InvalidDeclarationError  all that is wrong with one declaration, told at once
     │   └── UnsupportedError    well formed, but this version or this fleet cannot do it
     ├── TailnetError            the local daemon or the path to a host
     │   ├── DaemonError         tailscaled is not there, not running or needs login
@@ -23,6 +24,11 @@ each is known.
 """
 
 from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 
 class TailtrainError(Exception):
@@ -70,6 +76,34 @@ class TailtrainError(Exception):
 
 class DeclarationError(TailtrainError):
     """The inventory, the group data or a specification file is wrong."""
+
+
+class InvalidDeclarationError(DeclarationError):
+    """One or more things that are wrong with a declared fleet or training.
+
+    The message has one line per problem. Host, field, found and expected are those of the first problem.
+
+    Attributes:
+        problems: each problem as an error of its own, in the order of the declaration.
+    """
+
+    def __init__(self, problems: Sequence[DeclarationError]) -> None:
+        self.problems = tuple(problems)
+        first = self.problems[0]
+        super().__init__(
+            first.problem,
+            host=first.host,
+            field=first.field,
+            found=first.found,
+            expected=first.expected,
+            fix=first.fix,
+        )
+
+    def __str__(self) -> str:
+        lines = [str(problem) for problem in self.problems]
+        if len(lines) == 1:
+            return lines[0]
+        return "\n".join([f"{len(lines)} problems in the declaration", *(f"- {line}" for line in lines)])
 
 
 class UnsupportedError(DeclarationError):

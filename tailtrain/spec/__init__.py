@@ -14,7 +14,6 @@ from tailtrain.spec.host_data import (
 )
 from tailtrain.spec.lean_json import from_lean_json, mask_addresses, masked, read_value, to_lean_json
 from tailtrain.spec.pipeline import guarantees, pipeline
-from tailtrain.spec.problems import InvalidDeclarationError
 from tailtrain.spec.structures import (
     MASKED_ADDRESS,
     CoordinationProtocol,
@@ -61,7 +60,6 @@ __all__ = [
     "DeclaredFleet",
     "DistributedTrainingConfig",
     "DistributionStrategy",
-    "InvalidDeclarationError",
     "NetworkNode",
     "NetworkResources",
     "NodeAssignment",

@@ -6,41 +6,13 @@ import difflib
 import re
 from typing import TYPE_CHECKING
 
-from tailtrain.errors import DeclarationError
+from tailtrain.errors import DeclarationError, InvalidDeclarationError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable
 
 _SHOWN_CHARACTERS = 80
 _LONGEST_NAME = 253
-
-
-class InvalidDeclarationError(DeclarationError):
-    """One or more things that are wrong with a declared fleet or training.
-
-    The message has one line per problem. Host, field, found and expected are those of the first problem.
-
-    Attributes:
-        problems: each problem as an error of its own, in the order of the declaration.
-    """
-
-    def __init__(self, problems: Sequence[DeclarationError]) -> None:
-        self.problems = tuple(problems)
-        first = self.problems[0]
-        super().__init__(
-            first.problem,
-            host=first.host,
-            field=first.field,
-            found=first.found,
-            expected=first.expected,
-            fix=first.fix,
-        )
-
-    def __str__(self) -> str:
-        lines = [str(problem) for problem in self.problems]
-        if len(lines) == 1:
-            return lines[0]
-        return "\n".join([f"{len(lines)} problems in the declaration", *(f"- {line}" for line in lines)])
 
 
 def raise_if_any(problems: Iterable[DeclarationError]) -> None:

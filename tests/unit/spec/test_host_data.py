@@ -2,9 +2,8 @@ import math
 
 import pytest
 
-from tailtrain.errors import DeclarationError
+from tailtrain.errors import DeclarationError, InvalidDeclarationError
 from tailtrain.spec import (
-    InvalidDeclarationError,
     NetworkNode,
     NodeReserve,
     NodeRole,

@@ -6,11 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tailtrain.errors import DeclarationError
+from tailtrain.errors import DeclarationError, InvalidDeclarationError
 from tailtrain.spec import (
     CoordinationProtocol,
     DistributionStrategy,
-    InvalidDeclarationError,
     NodeRole,
     StorageBackend,
     parse_backend,
