@@ -163,10 +163,14 @@ class Bringup:
     ) -> None:
         settings, name = self._settings, wanted.spec.name
         if old is not None and old.layers != wanted.layers:
-            self._progress.say(f"{name}: making it anew, since what it was made from has changed")
-            hosts.remove(settings, name)
-            self._coordination.forget(name)
-            old, node = None, None
+            if _system(old) == _system(wanted):
+                self._progress.say(f"{name}: booting it again, since its worker environment has changed")
+                hosts.power_cut(settings, name)
+            else:
+                self._progress.say(f"{name}: making it anew, since what it was made from has changed")
+                hosts.remove(settings, name)
+                self._coordination.forget(name)
+                old, node = None, None
         current = wanted if old is None else replace(wanted, init=old.init, address=old.address)
         if not hosts.is_running(settings, current):
             if old is None:
@@ -222,6 +226,11 @@ class Bringup:
         with self._changing:
             self._state = replace(self._state, control_address=node.address)
             state.save(settings, self._state)
+
+
+def _system(host: HostState) -> tuple[str, ...]:
+    """The layers that a host's own disk depends on: all but the worker environment."""
+    return host.layers if host.bare else host.layers[1:]
 
 
 def _tailscale_on_control(settings: Settings, daemon: Process, programs: Path, *arguments: str) -> str:

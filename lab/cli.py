@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING, ParamSpec
 import click
 
 from lab import state
+from lab.environment import worker_venv as build_worker_venv
 from lab.lab import Lab
+from lab.progress import Progress
 from lab.settings import Settings
 from lab.status import Report, report
 from lab.system import install as install_packages
@@ -136,6 +138,20 @@ def install() -> None:
     click.echo(f"Installing with apt-get: {' '.join(missing)} ...")
     install_packages()
     click.echo("Installed.")
+
+
+@lab_group.command("worker-venv")
+@click.argument("directory", type=click.Path(path_type=Path))
+@click.option(
+    "--wheels",
+    type=click.Path(path_type=Path, exists=True, file_okay=False),
+    help="As for `up`.",
+)
+@click.pass_obj
+@_plain_errors
+def worker_venv(settings: Settings, directory: Path, wheels: Path | None) -> None:
+    """Build the environment that nodes have in a directory of this machine."""
+    build_worker_venv(settings.cache, settings.checkout, wheels, directory, Progress())
 
 
 def _table(found: Report) -> str:

@@ -123,6 +123,20 @@ def _python() -> Path:
     )
 
 
+def worker_venv(cache: Path, checkout: Path, wheels: Path | None, venv: Path, progress: Progress) -> None:
+    """Build the worker's environment on this machine, for tests that need what nodes have.
+
+    Raises:
+        LabError: no Python 3.11, or a part of it cannot be had.
+    """
+    lock = choose_lock(checkout, wheels)
+    house = wheelhouse(cache, lock, progress)
+    python = str(_python())
+    with progress.step("worker environment: installing on this machine", note="about a minute"):
+        for command in build_commands(str(venv.resolve()), str(lock.path), wheels=str(house)):
+            run([python if word == "python3" else word for word in command])
+
+
 def environment_layer(cache: Path, base: Path, wheels: Path, lock: Lock, progress: Progress) -> Path:
     """A layer that holds the worker environment, built inside the base system.
 
@@ -161,12 +175,12 @@ def _in_chroot(
     inside = "; ".join(shlex.join(c) for c in _build(environment))
     options = f"lowerdir={base},upperdir={work / 'upper'},workdir={work / 'overlay'}"
     script = f"""
-        mount -t overlay overlay -o {shlex.quote(options)} {root}
-        mount -t proc proc {root}/proc
-        mount --bind /dev {root}/dev
+        mount -n -t overlay overlay -o {shlex.quote(options)} {root}
+        mount -n -t proc proc {root}/proc
+        mount -n --bind /dev {root}/dev
         mkdir -p {root}{WHEELS_ON_HOST} {root}{environment}
-        mount --bind {shlex.quote(str(wheels))} {root}{WHEELS_ON_HOST}
-        mount --bind {layer}{environment} {root}{environment}
+        mount -n --bind {shlex.quote(str(wheels))} {root}{WHEELS_ON_HOST}
+        mount -n --bind {layer}{environment} {root}{environment}
         cp {shlex.quote(str(lock.path))} {root}{_LOCK_INSIDE}
         exec env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root LC_ALL=C.UTF-8 \
             chroot {root} /bin/sh -euc {shlex.quote("umask 022; " + inside)}

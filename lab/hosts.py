@@ -60,7 +60,7 @@ def boot(settings: Settings, host: HostState, wheels: str) -> HostState:
     ]  # fmt: skip
     # The overlay is mounted in a mount namespace of the host's own, so it goes when the host goes, however
     # that happens.
-    inner = f"mount -t overlay overlay -o {shlex.quote(options)} {place}/root\nexec {shlex.join(nspawn)}"
+    inner = f"mount -n -t overlay overlay -o {shlex.quote(options)} {place}/root\nexec {shlex.join(nspawn)}"
     log = place / "console.log"
     log.unlink(missing_ok=True)
     launch(doors, f"exec unshare --mount --propagation private sh -euc {shlex.quote(inner)}", log)

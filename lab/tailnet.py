@@ -143,26 +143,29 @@ class _UnixConnection(http.client.HTTPConnection):
 def ensure_control(settings: Settings, running: Process | None, binaries: Path) -> Process:
     """Start the control side's tailscaled unless it runs; gives its process.
 
-    It has a mount namespace of its own, which `lab exec` joins: there /run is fresh, so the socket is at the
-    standard path and the machine's D-Bus is out of reach, and what it writes to /etc stays in the lab.
+    It has a mount namespace of its own, which `lab exec` joins: there /run is fresh but for the network
+    namespaces, so the socket is at the standard path and the machine's D-Bus is out of reach, and what is
+    written to /etc stays in the lab.
     """
     if running is not None and running.alive:
         return running
     cgroups.kill(settings.cgroup, CONTROL)
     doors = cgroups.create(settings.cgroup, CONTROL)
     place = settings.control_dir
-    for part in ("etc", "etc-work"):
+    for part in ("etc", "etc-work", "run"):
         (place / part).mkdir(parents=True, exist_ok=True)
     resolv = place / "etc" / "resolv.conf"
     if not resolv.exists():
         resolv.write_text("")
     pid_file, log = place / "pid", place / "tailscaled.log"
-    pid_file.unlink(missing_ok=True)
-    socket_path = Path(SOCKET)
+    for old in (pid_file, log):
+        old.unlink(missing_ok=True)
     inner = f"""
-        mount -t overlay overlay -o lowerdir=/etc,upperdir={place}/etc,workdir={place}/etc-work /etc
-        mount -t tmpfs -o mode=755 tmpfs /run
-        mkdir -p {socket_path.parent} /run/lock /run/user
+        mount -n -t overlay overlay -o lowerdir=/etc,upperdir={place}/etc,workdir={place}/etc-work /etc
+        mount -n -t tmpfs -o mode=755 tmpfs {place}/run
+        mkdir -p {place}/run/tailscale {place}/run/lock {place}/run/user {place}/run/netns
+        mount -n --rbind /run/netns {place}/run/netns
+        mount -n --move {place}/run /run
         echo $$ > {place}/pid
         exec env TS_NO_LOGS_NO_SUPPORT=true {binaries}/usr/local/bin/tailscaled \
             --state={place}/tailscaled.state --statedir={place}/tailscaled --socket={SOCKET} --port=41641
