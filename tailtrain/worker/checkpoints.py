@@ -42,6 +42,7 @@ class Checkpoint:
         ledger: the fleet's committed work.
         averaging_seconds: how long that averaging took here.
         finished: whether the run's target was reached with it.
+        committed_unix: when it was committed (unix seconds).
     """
 
     round: int
@@ -53,6 +54,7 @@ class Checkpoint:
     ledger: Ledger
     averaging_seconds: float
     finished: bool
+    committed_unix: float
 
 
 class CheckpointStore:
@@ -77,6 +79,7 @@ class CheckpointStore:
             "ledger": ledger_to_json(checkpoint.ledger),
             "averaging_seconds": checkpoint.averaging_seconds,
             "finished": checkpoint.finished,
+            "committed_unix": checkpoint.committed_unix,
             "weights_sha256": weights_sha256(checkpoint.weights),
             "files": {name: hashlib.sha256(content).hexdigest() for name, content in files.items()},
         }
@@ -124,6 +127,7 @@ class CheckpointStore:
                 ledger=ledger_from_json(state["ledger"], self._nodes, "checkpoint"),
                 averaging_seconds=float(state["averaging_seconds"]),
                 finished=bool(state["finished"]),
+                committed_unix=float(state["committed_unix"]),
             )
         except (OSError, ValueError, KeyError, TypeError, PeerError) as error:
             raise CheckpointError("a checkpoint is damaged", field=str(path), found=repr(error)) from error

@@ -6,6 +6,7 @@ and ledger are written as one checkpoint. Whatever ends a round differently goes
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -233,6 +234,7 @@ class NodeState:
                 ledger=self.commit.ledger,
                 averaging_seconds=self.commit.averaging_seconds,
                 finished=self.commit.finished,
+                committed_unix=round(time.time(), 3),
             ),
             self.trainer.weights,
         )

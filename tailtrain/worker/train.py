@@ -9,6 +9,7 @@ from types import FrameType
 
 from tailtrain.errors import WorkerError
 from tailtrain.worker.config import WorkerConfig
+from tailtrain.worker.manifests import load_data_set
 from tailtrain.worker.node_state import NodeState
 from tailtrain.worker.rounds import RoundLoop, Stopped
 from tailtrain.worker.status import StatusFile
@@ -43,6 +44,8 @@ def train(config: WorkerConfig) -> None:
     status.set("starting", "loads the newest checkpoint")
     swarm = None
     try:
+        for domain in config.data:
+            load_data_set(config.state_dir, domain)
         state = NodeState(config)
         state.roll_back()
         if state.commit.finished or (config.run_dir / "final" / "manifest.json").is_file():

@@ -1,0 +1,76 @@
+"""The final model: aggregated on the primary, judged on records that nobody trained on."""
+
+from __future__ import annotations
+
+import json
+import math
+import shutil
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+
+def test_aggregate_and_validate_after_a_run(make_fleet: Callable[..., Any]) -> None:
+    fleet = make_fleet(2, target_tokens=500_000)
+    fleet.start()
+    assert fleet.wait(90) == [0, 0]
+    reports = {"nodes": {f"n{index}": fleet.status(index) for index in range(2)}}
+    final = fleet.run_dir(0) / "final"
+
+    made = fleet.command(0, "aggregate", json.dumps(reports).encode())
+    assert made.returncode == 0, made.stderr
+    manifest = json.loads((final / "manifest.json").read_bytes())
+    assert [c["node"] for c in manifest["contributions"]] == ["n0", "n1"]
+    assert all(c["in_final_average"] for c in manifest["contributions"])
+    assert sum(c["share"] for c in manifest["contributions"]) == pytest.approx(1.0)
+    assert sum(c["tokens"] for c in manifest["contributions"]) == fleet.status(0)["total_tokens"]
+    assert manifest["weights_sha256"] == fleet.status(1)["weights_sha256"]
+
+    before = {path.name: path.read_bytes() for path in final.iterdir()}
+    assert fleet.command(0, "aggregate", json.dumps(reports).encode()).returncode == 0
+    assert {path.name: path.read_bytes() for path in final.iterdir()} == before
+
+    shutil.copytree(final, fleet.run_dir(1) / "final")
+    results = []
+    for index in range(2):
+        judged = fleet.command(index, "validate")
+        assert judged.returncode == 0, judged.stderr
+        results.append(json.loads((fleet.run_dir(index) / "validation.json").read_bytes()))
+    assert results[0]["domains"] == results[1]["domains"]
+    for losses in results[0]["domains"].values():
+        assert losses["loss"] < losses["unigram_loss"] < losses["untrained_loss"]
+        assert losses["untrained_loss"] == pytest.approx(math.log(256), abs=0.2)
+        assert 0 < losses["bytes"] <= 2000
+
+    # A run that is finished ends at once when it is started again.
+    fleet.start(0)
+    assert fleet.wait(20, 0) == [0]
+    assert fleet.status(0)["state"] == "finished"
+    assert fleet.status(0)["starts"] == 2
+
+    # A damaged model is not judged.
+    content = bytearray((final / "model.safetensors").read_bytes())
+    content[-1] ^= 1
+    (final / "model.safetensors").write_bytes(content)
+    refused = fleet.command(0, "validate")
+    assert refused.returncode == 1
+    assert b"not the one that its manifest names" in refused.stderr
+
+
+@pytest.mark.parametrize(
+    ("reports", "message"),
+    [
+        (b"nonsense", b"reports cannot be read"),
+        (b'{"nodes": {"stranger": null}}', b"stranger: a report is of a node that is not of this run"),
+        (b'{"nodes": {"n1": {"node": "n1", "run_id": "ffff"}}}', b"n1: a report is of another run"),
+        (b'{"nodes": {"n0": null, "n1": null}}', b"the run has not finished on this node"),
+    ],
+)
+def test_aggregate_refuses_reports_that_do_not_fit(
+    make_fleet: Callable[..., Any], reports: bytes, message: bytes
+) -> None:
+    fleet = make_fleet(2)
+    refused = fleet.command(0, "aggregate", reports)
+    assert refused.returncode == 1
+    assert message in refused.stderr
