@@ -1,0 +1,81 @@
+"""Which programming language a source file is in, by its name."""
+
+from __future__ import annotations
+
+BY_ENDING = {
+    "asm": "Assembly",
+    "bash": "Shell",
+    "c": "C",
+    "cc": "C++",
+    "clj": "Clojure",
+    "cpp": "C++",
+    "cs": "C#",
+    "css": "CSS",
+    "cu": "CUDA",
+    "cxx": "C++",
+    "dart": "Dart",
+    "el": "Emacs Lisp",
+    "erl": "Erlang",
+    "ex": "Elixir",
+    "exs": "Elixir",
+    "f90": "Fortran",
+    "fs": "F#",
+    "go": "Go",
+    "h": "C",
+    "hh": "C++",
+    "hpp": "C++",
+    "hs": "Haskell",
+    "html": "HTML",
+    "java": "Java",
+    "jl": "Julia",
+    "js": "JavaScript",
+    "jsx": "JavaScript",
+    "kt": "Kotlin",
+    "lean": "Lean",
+    "lisp": "Common Lisp",
+    "lua": "Lua",
+    "m": "Objective-C",
+    "ml": "OCaml",
+    "mjs": "JavaScript",
+    "nim": "Nim",
+    "nix": "Nix",
+    "php": "PHP",
+    "pl": "Perl",
+    "pm": "Perl",
+    "proto": "Protocol Buffers",
+    "ps1": "PowerShell",
+    "py": "Python",
+    "pyi": "Python",
+    "pyx": "Cython",
+    "r": "R",
+    "rb": "Ruby",
+    "rs": "Rust",
+    "s": "Assembly",
+    "scala": "Scala",
+    "sh": "Shell",
+    "sql": "SQL",
+    "swift": "Swift",
+    "tcl": "Tcl",
+    "tex": "TeX",
+    "tf": "Terraform",
+    "ts": "TypeScript",
+    "tsx": "TypeScript",
+    "v": "Verilog",
+    "vue": "Vue",
+    "zig": "Zig",
+    "zsh": "Shell",
+}
+
+BY_NAME = {
+    "CMakeLists.txt": "CMake",
+    "Containerfile": "Dockerfile",
+    "Dockerfile": "Dockerfile",
+    "Makefile": "Makefile",
+    "Rakefile": "Ruby",
+}
+
+
+def language_of(name: str) -> str | None:
+    """Give the language of a source file by its name (a final `.gz` does not count), None for other files."""
+    name = name.removesuffix(".gz")
+    return BY_NAME.get(name) or BY_ENDING.get(name.rpartition(".")[2].lower() if "." in name else "")
