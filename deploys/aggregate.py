@@ -2,5 +2,5 @@
 
 from tailtrain.fleet import operations, session
 
-if session.here().does("aggregate"):
+if session.anywhere("aggregate"):
     operations.aggregate(name="Model aggregation")

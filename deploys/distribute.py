@@ -2,5 +2,5 @@
 
 from tailtrain.fleet import operations, session
 
-if session.here().does("chunks"):
+if session.anywhere("chunks"):
     operations.chunks(name="Data distribution: chunks")

@@ -4,22 +4,20 @@ from pyinfra.operations import apt
 
 from tailtrain.fleet import operations, session
 
-here = session.here()
-
-if here.does("packages"):
+if session.anywhere("packages"):
     apt.packages(
         name="Provision: packages",
-        packages=list(here.missing_packages),
+        packages=list(session.here().missing_packages),
         no_recommends=True,
         update=True,
     )
-if here.does("account"):
+if session.anywhere("account"):
     operations.account(name="Provision: account and folders")
-if here.does("environment"):
+if session.anywhere("environment"):
     operations.environment(name="Provision: worker environment")
-if here.does("code"):
+if session.anywhere("code"):
     operations.code(name="Provision: worker code")
-if here.does("identity"):
+if session.anywhere("identity"):
     operations.identity(name="Provision: peer identity")
-if here.does("files"):
+if session.anywhere("files"):
     operations.files(name="Provision: configuration and units")

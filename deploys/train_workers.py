@@ -2,9 +2,7 @@
 
 from tailtrain.fleet import operations, session
 
-here = session.here()
-
-if here.does("start") or here.does("restart"):
+if session.anywhere("start") or session.anywhere("restart"):
     operations.start(name="Distributed training: start workers")
-if here.does("watch"):
+if session.anywhere("watch"):
     operations.train(name="Distributed training: rounds")

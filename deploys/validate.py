@@ -2,11 +2,9 @@
 
 from tailtrain.fleet import operations, session
 
-here = session.here()
-
-if here.does("model"):
+if session.anywhere("model"):
     operations.model(name="Validation: receive the model")
-if here.does("validate"):
+if session.anywhere("validate"):
     operations.validate(name="Validation: held-out records")
-if here.does("judge"):
+if session.anywhere("judge"):
     operations.judge(name="Validation: report")

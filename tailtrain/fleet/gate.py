@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pyinfra.api.exceptions import PyinfraError
 from pyinfra.api.state import BaseStateCallback
 
 from tailtrain.errors import GateError
+from tailtrain.fleet.refusal import Refused
 
 if TYPE_CHECKING:
     from pyinfra.api.state import State
@@ -29,13 +29,13 @@ class Gate(BaseStateCallback):
         """Called by pyinfra after an operation ran on all its hosts.
 
         Raises:
-            PyinfraError: with the gate's reason; later operations do not run.
+            Refused: with the gate's reason; later operations do not run.
         """
         operation = ", ".join(sorted(state.get_op_meta(op_hash).names))
         try:
             self.check(operation, {host.name for host in state.failed_hosts})
         except GateError as error:
-            raise PyinfraError(str(error)) from None
+            raise Refused(str(error)) from None
 
     def check(self, operation: str, failed: set[str]) -> None:
         """Whether the deploy may go on.
@@ -48,7 +48,6 @@ class Gate(BaseStateCallback):
         if not out:
             return
         left = len(plan.hosts) - len(out)
-        needed = plan.quorum if plan.settings.training.fault_tolerance else len(plan.hosts)
         primary = plan.primary.node.hostname
         if primary in out:
             raise GateError(
@@ -56,11 +55,11 @@ class Gate(BaseStateCallback):
                 host=primary,
                 fix="Its error is shown above; run the same command again to go on from here",
             )
-        if left < needed:
+        if left < plan.quorum:
             raise GateError(
                 f"stopped after '{operation}'",
                 field="quorum",
                 found=f"{left} of {len(plan.hosts)} nodes, without {', '.join(sorted(out))}",
-                expected=f"at least {needed}",
+                expected=f"at least {plan.quorum}",
                 fix="Run the same command again when they are back",
             )

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from typing import TYPE_CHECKING
 
 from pyinfra import context
@@ -30,9 +30,17 @@ if TYPE_CHECKING:
 Commands = Generator[PyinfraCommand, None, None]
 
 
+def _where_planned(key: str, work: Callable[[Host], None]) -> Commands:
+    """The work, on a host whose plan has this action; nothing on others."""
+    if session.here().does(key):
+        yield step(work)
+
+
 @operation()
 def account() -> Commands:
     """The unprivileged account that workers run as, and the folders with their owners and modes."""
+    if not session.here().does("account"):
+        return
     name = layout.ACCOUNT
     home = ["--home-dir", layout.STATE_DIR, "--no-create-home", "--shell", "/usr/sbin/nologin"]
     create = shlex.join(["useradd", "--system", "--user-group", *home, name])
@@ -44,7 +52,7 @@ def account() -> Commands:
 @operation()
 def environment() -> Commands:
     """The worker's Python environment, built from the lock with every hash checked."""
-    yield step(_build_environment)
+    yield from _where_planned("environment", _build_environment)
 
 
 def _build_environment(host: Host) -> None:
@@ -73,7 +81,7 @@ def _build_environment(host: Host) -> None:
 @operation()
 def code() -> Commands:
     """The worker's code, in a folder named after its hash."""
-    yield step(_send_code)
+    yield from _where_planned("code", _send_code)
 
 
 def _send_code(host: Host) -> None:
@@ -84,7 +92,7 @@ def _send_code(host: Host) -> None:
 @operation()
 def identity() -> Commands:
     """The node's peer identity: its key, readable by the worker alone, and the id that others know."""
-    yield step(_send_identity)
+    yield from _where_planned("identity", _send_identity)
 
 
 def _send_identity(host: Host) -> None:
@@ -98,7 +106,7 @@ def _send_identity(host: Host) -> None:
 @operation()
 def files() -> Commands:
     """The node's configuration and units, each written atomically, and the receipt of what was applied."""
-    yield step(_write_files)
+    yield from _where_planned("files", _write_files)
 
 
 def _write_files(host: Host) -> None:
@@ -115,7 +123,7 @@ def _write_files(host: Host) -> None:
 @operation()
 def chunks() -> Commands:
     """The node's chunks, held-out records and manifests, each checked on the node before it is visible."""
-    yield step(_send_chunks)
+    yield from _where_planned("chunks", _send_chunks)
 
 
 def _send_chunks(host: Host) -> None:
@@ -133,12 +141,14 @@ def _send_chunks(host: Host) -> None:
 @operation()
 def start() -> Commands:
     """Start the worker, or restart it with a changed configuration; it also starts when the host boots."""
-    yield step(_start)
+    yield from _where_planned("start", _start)
+    yield from _where_planned("restart", _start)
 
 
 def _start(host: Host) -> None:
     unit = layout.WORKER_UNIT
-    must(host, ["systemctl", "reset-failed", "--quiet", unit], what="clear the unit's failures")
+    # Fails where the unit has never run, and has nothing to forget then.
+    remote.run(host, ["systemctl", "reset-failed", unit])
     must(host, ["systemctl", "enable", "--quiet", unit], what="enable the worker")
     must(host, ["systemctl", "restart", unit], what="start the worker", timeout=90)
     require_active(host, unit)
@@ -158,7 +168,7 @@ def _stop(host: Host) -> None:
 @operation()
 def train() -> Commands:
     """Wait for the training, on the primary alone, showing its progress; then collect every node's report."""
-    yield step(_train)
+    yield from _where_planned("watch", _train)
 
 
 def _train(host: Host) -> None:
@@ -170,7 +180,7 @@ def _train(host: Host) -> None:
 @operation()
 def aggregate() -> Commands:
     """Make the final model on the primary, with a manifest of who contributed what, and fetch it here."""
-    yield step(_aggregate)
+    yield from _where_planned("aggregate", _aggregate)
 
 
 def _aggregate(host: Host) -> None:
@@ -184,7 +194,7 @@ def _aggregate(host: Host) -> None:
 @operation()
 def model() -> Commands:
     """The aggregated model, from the primary by way of the control machine, checked against its hash."""
-    yield step(_send_model)
+    yield from _where_planned("model", _send_model)
 
 
 def _send_model(host: Host) -> None:
@@ -200,7 +210,7 @@ def _send_model(host: Host) -> None:
 @operation()
 def validate() -> Commands:
     """Judge the aggregated model on this node's held-out records."""
-    yield step(_validate)
+    yield from _where_planned("validate", _validate)
 
 
 def _validate(host: Host) -> None:
@@ -213,7 +223,7 @@ def _validate(host: Host) -> None:
 @operation()
 def judge() -> Commands:
     """The gate at the end, and the report: losses by domain and node, and the six guarantees."""
-    yield step(_judge)
+    yield from _where_planned("judge", _judge)
 
 
 def _judge(host: Host) -> None:  # noqa: ARG001 - runs on the primary, looks at all

@@ -19,7 +19,6 @@ from weakref import WeakKeyDictionary
 import click
 from gevent.lock import RLock
 from pyinfra import context
-from pyinfra.api.exceptions import PyinfraError
 
 from tailtrain.data import cache
 from tailtrain.data.inspect import inspect_parquet
@@ -28,6 +27,7 @@ from tailtrain.fleet import material, probe
 from tailtrain.fleet.declared import declared_fleet
 from tailtrain.fleet.gate import Gate
 from tailtrain.fleet.keyring import kept_identity
+from tailtrain.fleet.refusal import Refused
 from tailtrain.planning import layout
 from tailtrain.planning.actions import Declared, make_plan
 from tailtrain.planning.datasets import PlannedChunk, PlannedDataset
@@ -110,7 +110,7 @@ def current() -> Session:
     """The session of the running deploy; the first call probes the fleet, makes the plan and shows it.
 
     Raises:
-        PyinfraError: with the text of what is wrong; nothing has been changed anywhere then.
+        Refused: with the text of what is wrong; nothing has been changed anywhere then.
     """
     state: State = context.ctx_state.get()
     with _lock:
@@ -118,7 +118,7 @@ def current() -> Session:
             try:
                 session = begin(state)
             except TailtrainError as error:
-                raise PyinfraError(str(error)) from None
+                raise Refused(str(error)) from None
             _sessions[state] = session
             click.echo("\n" + render_plan(session.plan, diff=state.config.DIFF), err=True)
             state.add_callback_handler(Gate(session.plan))
@@ -129,6 +129,15 @@ def here() -> HostPlan:
     """The plan of the host whose deploy code is running."""
     host: Host = context.ctx_host.get()
     return current().plan.host(host.name)
+
+
+def anywhere(key: str) -> bool:
+    """Whether any host has an action of this key.
+
+    Deploys ask this, not whether the host at hand has it: an operation that some hosts lack has no place in
+    their order, and pyinfra could run it beside or after what must follow it.
+    """
+    return any(host.does(key) for host in current().plan.hosts)
 
 
 def begin(state: State) -> Session:

@@ -28,7 +28,9 @@ def step(work: Callable[[Host], None]) -> FunctionCommand:
         try:
             work(host)
         except TailtrainError as error:
-            host.log_styled(str(error), log_func=logger.error, fg="red")
+            # pyinfra's prefix names the host already.
+            text = str(error).removeprefix(f"{host.name}: ")
+            host.log_styled(text, log_func=logger.error, fg="red")
             return False
         return True
 
