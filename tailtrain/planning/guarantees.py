@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
+from tailtrain.planning.plan import quorum_of
 from tailtrain.spec import CoordinationProtocol, NetworkNode, StorageBackend, TrainingConfiguration
 
 if TYPE_CHECKING:
@@ -17,6 +19,7 @@ if TYPE_CHECKING:
 
 BUSY_TARGET = 0.90
 IDLE_TARGET = 0.05
+IMBALANCE_TARGET = 0.05
 
 
 class Verdict(StrEnum):
@@ -64,7 +67,7 @@ def judge(
     return (
         _network(nodes, record),
         _resources(nodes, record),
-        _faults(nodes, record),
+        _faults(nodes, training, record),
         _balance(training, record),
         _data(training),
         _coordination(training, record),
@@ -75,8 +78,13 @@ def _verdict(*, met: bool) -> Verdict:
     return Verdict.MET if met else Verdict.NOT_MET
 
 
+def _took_part(record: RunRecord) -> list[str]:
+    """The nodes whose trained tokens are in the final average."""
+    return [c["node"] for c in record.contributions if c["tokens"] > 0 and c["in_final_average"]]
+
+
 def _network(nodes: Sequence[NetworkNode], record: RunRecord) -> Guarantee:
-    took_part = [c["node"] for c in record.contributions if c["tokens"] > 0 and c["in_final_average"]]
+    took_part = _took_part(record)
     absent = [node.hostname for node in nodes if node.hostname not in took_part]
     measured = f"{len(took_part)} of {len(nodes)} nodes trained and are in the final average"
     if absent:
@@ -95,9 +103,11 @@ def busy_share(record: RunRecord) -> float:
 
 
 def _resources(nodes: Sequence[NetworkNode], record: RunRecord) -> Guarantee:
+    """What was allocated on nodes that took part, of all that is declared, and how busy it was."""
     cores, memory = sum(node.cores for node in nodes), sum(node.ram_gb for node in nodes)
-    given_cores = sum(record.cores.values())
-    given_memory = sum(record.memory_bytes.values()) / 2**30
+    took_part = _took_part(record)
+    given_cores = sum(record.cores.get(name, 0) for name in took_part)
+    given_memory = sum(record.memory_bytes.get(name, 0) for name in took_part) / 2**30
     busy = busy_share(record)
     met = given_cores >= cores and given_memory >= memory and busy >= BUSY_TARGET
     return Guarantee(
@@ -108,28 +118,63 @@ def _resources(nodes: Sequence[NetworkNode], record: RunRecord) -> Guarantee:
     )
 
 
-def _faults(nodes: Sequence[NetworkNode], record: RunRecord) -> Guarantee:
-    """A node is lost when it was in one averaging and is not in the next, regained when it is back."""
-    losses, returns = [], []
+@dataclass(frozen=True)
+class Losses:
+    """Who and what was lost in a run.
+
+    Attributes:
+        lost: nodes that were in one averaging and not in the next, once for each time.
+        regained: those of them that came back, once for each time.
+        away: those that did not.
+        fewest: members of the smallest averaging.
+        rounds: numbers without an averaging on the primary, and averagings that had to be done again.
+        tokens: committed once, and taken back later.
+    """
+
+    lost: tuple[str, ...]
+    regained: tuple[str, ...]
+    away: tuple[str, ...]
+    fewest: int
+    rounds: int
+    tokens: int
+
+
+def losses(record: RunRecord) -> Losses:
+    """What the primary's progress says about losses."""
+    lost: list[str] = []
+    regained: list[str] = []
     away: set[str] = set()
     present: set[str] = set()
+    rounds = tokens = 0
     for entry in record.rounds:
         members = {member["node"] for member in entry["group"]}
         gone, back = present - members, members & away
-        losses += sorted(gone)
-        returns += sorted(back)
+        lost += sorted(gone)
+        regained += sorted(back)
         away = (away | gone) - back
         present = members
-    if not losses:
+    for before, entry in pairwise(record.rounds):
+        rounds += abs(entry["round"] - before["round"] - 1)
+        tokens += max(0, before["total_tokens"] - entry["total_tokens"])
+    fewest = min((len(entry["group"]) for entry in record.rounds), default=0)
+    return Losses(tuple(lost), tuple(regained), tuple(sorted(away)), fewest, rounds, tokens)
+
+
+def _faults(nodes: Sequence[NetworkNode], training: TrainingConfiguration, record: RunRecord) -> Guarantee:
+    """Met where training went on within the quorum, to a final model, and kept all that was committed."""
+    found = losses(record)
+    if not found.lost and not found.rounds and not found.tokens:
         return Guarantee("faultTolerance", Verdict.NOT_EXERCISED, "no node was lost in this run")
-    fewest = min(len(entry["group"]) for entry in record.rounds)
-    return Guarantee(
-        "faultTolerance",
-        _verdict(met=bool(record.contributions)),
-        f"{len(losses)} lost ({', '.join(losses)}), {len(returns)} regained;"
-        f" training went on with {fewest} of {len(nodes)} nodes"
-        + (f"; not back: {', '.join(sorted(away))}" if away else ""),
+    quorum = quorum_of(len(nodes)) if training.fault_tolerance else len(nodes)
+    measured = (
+        f"{len(found.lost)} lost ({', '.join(found.lost) or 'none'}), {len(found.regained)} regained;"
+        f" {found.rounds} rounds and {found.tokens:,} committed tokens lost;"
+        f" training went on with {found.fewest} of {len(nodes)} nodes (quorum {quorum})"
     )
+    if found.away:
+        measured += f"; not back: {', '.join(found.away)}"
+    met = bool(record.contributions) and found.fewest >= quorum and not found.tokens
+    return Guarantee("faultTolerance", _verdict(met=met), measured)
 
 
 def idle_shares(record: RunRecord) -> dict[str, float]:
@@ -152,18 +197,37 @@ def idle_shares(record: RunRecord) -> dict[str, float]:
     return {node: 1 - own[node] / longest[node] for node in own if longest[node] > 0}
 
 
+def imbalances(record: RunRecord) -> dict[str, float]:
+    """For each node, how far its share of the tokens is from its share of the speed, in the same rounds."""
+    off: dict[str, float] = {}
+    trained: dict[str, float] = {}
+    for entry in record.rounds:
+        group = entry["group"]
+        tokens = sum(member["tokens"] for member in group)
+        speed = sum(member["tokens_per_second"] for member in group)
+        for member in group:
+            node = member["node"]
+            due = tokens * member["tokens_per_second"] / speed if speed else 0.0
+            off[node] = off.get(node, 0.0) + member["tokens"] - due
+            trained[node] = trained.get(node, 0.0) + tokens
+    return {node: abs(off[node]) / trained[node] for node in off if trained[node] > 0}
+
+
 def _balance(training: TrainingConfiguration, record: RunRecord) -> Guarantee:
     idle = idle_shares(record)
     worst = max(idle, key=lambda node: idle[node], default=None)
+    imbalance = max(imbalances(record).values(), default=0.0)
     measured = (
         f"every node the same seconds a round; largest idle share {idle[worst]:.1%} ({worst},"
-        f" target {IDLE_TARGET:.0%})"
+        f" target {IDLE_TARGET:.0%}); work share and speed share at most {imbalance:.1%} apart"
         if worst is not None
         else "fewer than two rounds, nothing to compare"
     )
     if training.coordination_protocol is not CoordinationProtocol.ENE_GOSSIP:
         return Guarantee("loadBalancing", Verdict.NOT_EXERCISED, f"health by ENE needs eneGossip; {measured}")
-    met = worst is not None and idle[worst] <= IDLE_TARGET
+    if worst is None:
+        return Guarantee("loadBalancing", Verdict.NOT_EXERCISED, measured)
+    met = idle[worst] <= IDLE_TARGET and imbalance <= IMBALANCE_TARGET
     return Guarantee("loadBalancing", _verdict(met=met), measured)
 
 
@@ -178,6 +242,8 @@ def _data(training: TrainingConfiguration) -> Guarantee:
 
 
 def _coordination(training: TrainingConfiguration, record: RunRecord) -> Guarantee:
+    if not record.views:
+        return Guarantee("coordination", Verdict.NOT_MET, "no node said whom it saw at the end")
     views = {tuple(sorted(view)) for view in record.views.values()}
     measured = (
         f"all {len(record.views)} nodes saw the same {len(next(iter(views)))} members at the end"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import traceback
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
@@ -32,13 +33,14 @@ class Peer:
 
 @dataclass(frozen=True)
 class NodeLimits:
-    """What a worker may use: threads, the cores behind them, memory in bytes, and the device."""
+    """What a worker may use: threads, the cores behind them, memory in bytes, device, nice value."""
 
     threads: int
     usable_cores: float
     cpu_quota_percent: int
     memory_bytes: int
     device: str
+    nice: int
 
 
 def worker_document(
@@ -94,17 +96,18 @@ class Templates:
     """
 
     def __init__(self, sources: Mapping[str, str]) -> None:
-        # The results are JSON and unit files, not HTML; values are quoted by `tojson` and by the
-        # `word` filter below.
+        # The results are JSON and unit files, not HTML. `tojson` quotes each value of the former; the values
+        # of the latter are numbers and paths that planning makes itself.
         self._environment = jinja2.Environment(
-            loader=jinja2.DictLoader(dict(sources)),
+            loader=jinja2.FunctionLoader(lambda name: _source(sources, name)),
             undefined=jinja2.StrictUndefined,
             autoescape=False,  # noqa: S701 - see above
             trim_blocks=True,
             lstrip_blocks=True,
             keep_trailing_newline=True,
         )
-        self._environment.filters["tojson"] = lambda value: json.dumps(value, ensure_ascii=False)
+        # In ASCII, so that no text whatever can fail to be encoded or mean something to a terminal.
+        self._environment.filters["tojson"] = json.dumps
 
     def render(self, name: str, host: str, values: Mapping[str, object]) -> str:
         """The text of a template for one host.
@@ -118,11 +121,13 @@ class Templates:
             raise DeclarationError("no such template", host=host, field=f"templates/{error.name}") from None
         except jinja2.TemplateSyntaxError as error:
             raise DeclarationError(
-                f"cannot be read: {error.message}", host=host, field=f"templates/{name}, line {error.lineno}"
+                f"cannot be read: {error.message}",
+                host=host,
+                field=f"templates/{error.name or name}, line {error.lineno}",
             ) from None
-        except (jinja2.UndefinedError, TypeError, ValueError) as error:
+        except Exception as error:  # noqa: BLE001 - a template is a program of the user's: it may raise anything
             raise DeclarationError(
-                f"cannot be rendered: {error}", host=host, field=f"templates/{name}"
+                f"cannot be rendered: {error}", host=host, field=_place(error) or f"templates/{name}"
             ) from None
 
     def render_worker(self, host: str, document: Mapping[str, object]) -> str:
@@ -138,8 +143,11 @@ class Templates:
             raise DeclarationError(
                 f"does not make JSON: {error}", host=host, field="templates/worker.json.j2"
             ) from None
-        if rendered != document:
-            wrong = sorted(key for key in {*rendered, *document} if rendered.get(key) != document.get(key))
+        # Compared as text: to Python, true is 1 and 12.0 is 12, to a worker they are not.
+        found = {key: json.dumps(value, sort_keys=True) for key, value in _object(rendered).items()}
+        planned = {key: json.dumps(value, sort_keys=True) for key, value in document.items()}
+        if found != planned:
+            wrong = sorted(key for key in {*found, *planned} if found.get(key) != planned.get(key))
             raise DeclarationError(
                 "leaves out or changes values that the plan decides",
                 host=host,
@@ -147,3 +155,22 @@ class Templates:
                 found=", ".join(wrong),
             )
         return text
+
+
+def _object(value: object) -> dict[str, object]:
+    return value if isinstance(value, dict) else {}
+
+
+def _source(sources: Mapping[str, str], name: str) -> tuple[str, str, None] | None:
+    """A template's text, with the file name that tracebacks show."""
+    return (sources[name], f"templates/{name}", None) if name in sources else None
+
+
+def _place(error: Exception) -> str | None:
+    """Template and line at which rendering stopped; Jinja writes them into the traceback."""
+    places = [
+        f"{frame.filename}, line {frame.lineno}"
+        for frame in traceback.extract_tb(error.__traceback__)
+        if frame.filename.startswith("templates/")
+    ]
+    return places[-1] if places else None

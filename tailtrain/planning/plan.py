@@ -97,7 +97,11 @@ class Material:
 
 @dataclass(frozen=True)
 class Plan:
-    """What will happen. `id` is a hash of everything the plan was made from."""
+    """What will happen.
+
+    `id` is a hash of everything that will be done, and of why. `quorum` nodes, with the primary, must be left
+    for a phase to begin: all of them where fault tolerance is off.
+    """
 
     id: str
     run_id: str

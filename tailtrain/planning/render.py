@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from tailtrain.planning.plan import HostPlan, Phase, Plan
@@ -46,7 +47,14 @@ def render_plan(plan: Plan, *, diff: bool = False) -> str:
     if diff:
         lines += list(_diffs(plan.hosts))
     lines += ["", summary(plan)]
-    return "\n".join(lines) + "\n"
+    return "".join(f"{_printable(line)}\n" for line in lines)
+
+
+def _printable(line: str) -> str:
+    """A line without anything that a terminal would obey: some of it comes from hosts."""
+    return "".join(
+        sign if sign.isprintable() else sign.encode("unicode_escape").decode("ascii") for sign in line
+    )
 
 
 def summary(plan: Plan) -> str:
@@ -128,9 +136,11 @@ def _shares(plan: Plan) -> list[str]:
         rows.append(
             (node.hostname, node.role.value, node.cores, f"{host.share / 655.36:.2f} %", *quotas, path)
         )
+    known = " known" if any(host.unreachable for host in plan.hosts) else ""
     totals = [
-        f"{sum(h.quotas.get(domain, 0) for h in plan.hosts):,}"
-        + (" known" if any(h.unreachable for h in plan.hosts) else "")
+        f"{sum(host.quotas.get(domain, 0) for host in plan.hosts):,}{known}"
+        if plan.settings.training.data_sharding
+        else "all of it each"
         for domain in domains
     ]
     cores, share = sum(h.node.cores for h in plan.hosts), sum(h.share for h in plan.hosts)
@@ -142,7 +152,7 @@ def _work(plan: Plan) -> Iterator[str]:
     for host in plan.hosts:
         if host.unreachable:
             yield f"{host.node.hostname}: unreachable, what is there is unknown"
-            yield f"  {host.unreachable}"
+            yield from (f"  {line}" for line in host.unreachable.splitlines())
     for phase in Phase:
         hosts = plan.phase_hosts(phase)
         yield f"{_PHASE_WORDS[phase]}{'' if hosts else ': nothing to do'}"
@@ -165,23 +175,30 @@ def _folded(phase: Phase, hosts: Sequence[HostPlan]) -> Iterator[str]:
 
 
 def _diffs(hosts: Sequence[HostPlan]) -> Iterator[str]:
-    """Unified diffs; hosts whose file changes in the same way share one."""
-    groups: dict[tuple[str, str], list[str]] = {}
+    """Unified diffs without context; hosts that change the same lines in the same way share them."""
+    hunks: dict[tuple[str, str, str], list[str]] = {}
     for host in hosts:
         for change in host.files:
-            before = (change.before or "").splitlines()
-            hunks = "\n".join(
-                difflib.unified_diff(
-                    before,
-                    change.after.splitlines(),
-                    "on the host" if change.before is not None else "no such file",
-                    "planned",
-                    lineterm="",
-                    n=1,
-                )
-            )
-            groups.setdefault((change.path, hunks), []).append(host.node.hostname)
-    for (path, hunks), names in groups.items():
+            origin = "no such file" if change.before is None else "on the host"
+            for hunk in _hunks(change.before or "", change.after):
+                hunks.setdefault((change.path, origin, hunk), []).append(host.node.hostname)
+    shared: dict[tuple[str, str, tuple[str, ...]], list[str]] = {}
+    for (path, origin, hunk), names in hunks.items():
+        shared.setdefault((path, origin, tuple(names)), []).append(hunk)
+    for (path, origin, who), their_hunks in shared.items():
         yield ""
-        yield f"{path} on {', '.join(names)}"
-        yield from (f"  {line}" for line in hunks.splitlines())
+        yield f"{path} on {', '.join(who)}"
+        yield f"  --- {origin}"
+        yield "  +++ planned"
+        yield from (f"  {line}" for hunk in their_hunks for line in hunk.split("\n"))
+
+
+def _hunks(before: str, after: str) -> list[str]:
+    """The hunks of a unified diff, each with its heading."""
+    hunks: list[list[str]] = []
+    lines = difflib.unified_diff(before.split("\n"), after.split("\n"), lineterm="", n=0)
+    for line in islice(lines, 2, None):  # the first two name the files
+        if line.startswith("@@"):
+            hunks.append([])
+        hunks[-1].append(line)
+    return ["\n".join(hunk) for hunk in hunks]

@@ -4,12 +4,20 @@ from __future__ import annotations
 
 import difflib
 import math
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any, TypeVar
 
 from tailtrain.errors import DeclarationError
-from tailtrain.spec import TrainingConfiguration, parse_backend, parse_protocol, parse_strategy
+from tailtrain.spec import (
+    TrainingConfiguration,
+    parse_backend,
+    parse_protocol,
+    parse_strategy,
+    validate_training,
+)
+from tailtrain.spec.problems import shown
 
 
 @dataclass(frozen=True)
@@ -76,11 +84,11 @@ _PLAIN: dict[str, tuple[object, str]] = {
     "distribution_strategy": ("dataParallel", "a strategy of the specification"),
     "coordination_protocol": ("eneGossip", "a protocol of the specification"),
     "storage_backend": ("googleDriveTopological", "a backend of the specification"),
-    "resource_allocation": ("swarm_topology_optimizer", "text"),
-    "load_balancing": ("health_weighted", "text"),
+    "resource_allocation": ("swarm_topology_optimizer", "a method of the specification"),
+    "load_balancing": ("health_weighted", "a method of the specification"),
     "data_sharding": (True, "True or False"),
     "fault_tolerance": (True, "True or False"),
-    "datasets": ({}, "a dictionary of domain to parquet file"),
+    "datasets": ({}, "a dictionary of domain to parquet file, at least one"),
     "heldout_fraction": (0.02, "a number from 0 to 0.5"),
     "model": ({}, "a dictionary"),
     "training": ({}, "a dictionary"),
@@ -89,12 +97,37 @@ _PLAIN: dict[str, tuple[object, str]] = {
     "wheels": (None, "a folder of wheels, or None"),
     "package_index": (None, "the address of a package index, or None"),
 }
+SETTINGS = frozenset(_PLAIN)
+"""The names that group data may set."""
 
 T = TypeVar("T")
 MOST_HELD_OUT = 0.5
 UNPRIVILEGED_PORTS = range(1024, 65536)
 
 _OWN_PREFIXES = ("_", "ssh_", "tailscale_")
+_DOMAIN = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,62}")
+
+# The least and the most of each number, both allowed; the worker holds its configuration to the same.
+# Those of whole numbers are whole. Where a number only has to be above zero, the least is the next one to it.
+_POSITIVE = math.ulp(0.0)
+_LIMITS: dict[str, tuple[float, float]] = {
+    "model.layers": (1, 256),
+    "model.width": (8, 16_384),
+    "model.heads": (1, 256),
+    "model.context": (8, 65_536),
+    "training.target_tokens": (1, 2**63 - 1),
+    "training.round_seconds": (_POSITIVE, 86_400.0),
+    "training.batch_size": (1, 65_536),
+    "training.learning_rate": (_POSITIVE, 1_000.0),
+    "training.weight_decay": (0.0, 1_000.0),
+    "training.warmup_steps": (0, 2**63 - 1),
+    "training.seed": (0, 2**63 - 1),
+    "training.averaging_timeout_seconds": (5.0, 86_400.0),
+    "training.outer_learning_rate": (_POSITIVE, 1_000.0),
+    "training.outer_momentum": (0.0, math.nextafter(1.0, 0.0)),
+    "training.start_timeout_seconds": (_POSITIVE, 86_400.0),
+    "training.keep_checkpoints": (2, 1_000_000),
+}
 
 
 def parse_settings(data: Mapping[str, object]) -> Settings:
@@ -105,34 +138,18 @@ def parse_settings(data: Mapping[str, object]) -> Settings:
     """
     for name in data:
         if name not in _PLAIN and not name.startswith(_OWN_PREFIXES):
-            near = difflib.get_close_matches(name, _PLAIN, n=1, cutoff=0.6)
-            raise DeclarationError(
-                "no such setting",
-                field=f"group_data: {name}",
-                expected=f"one of {', '.join(_PLAIN)}" if not near else near[0],
-                fix=f"Did you mean {near[0]}?" if near else "Start its name with _ if it is your own",
-            )
+            raise _unknown(name, name, _PLAIN, "Start its name with _ if it is your own")
     get = {name: data.get(name, default) for name, (default, _) in _PLAIN.items()}
-    training = TrainingConfiguration(
-        distribution_strategy=parse_strategy(_text(get, "distribution_strategy")),
-        coordination_protocol=parse_protocol(_text(get, "coordination_protocol")),
-        storage_backend=parse_backend(_text(get, "storage_backend")),
-        resource_allocation=_text(get, "resource_allocation"),
-        data_sharding=_boolean(get, "data_sharding"),
-        fault_tolerance=_boolean(get, "fault_tolerance"),
-        load_balancing=_text(get, "load_balancing"),
-    )
     model = _section(ModelSettings, "model", get["model"])
     if model.width % model.heads:
         raise _wrong("model.width", model.width, f"a multiple of heads ({model.heads})")
-    loop = _section(LoopSettings, "training", get["training"])
     fraction = _number(get, "heldout_fraction", lambda value: 0 <= value <= MOST_HELD_OUT)
     return Settings(
-        training=training,
+        training=_training(get),
         datasets=_datasets(get["datasets"]),
         heldout_fraction=float(fraction),
         model=model,
-        loop=loop,
+        loop=_section(LoopSettings, "training", get["training"]),
         validation_bytes_per_domain=int(
             _number(get, "validation_bytes_per_domain", lambda value: value >= 1, whole=True)
         ),
@@ -142,20 +159,44 @@ def parse_settings(data: Mapping[str, object]) -> Settings:
     )
 
 
+def _training(get: Mapping[str, Any]) -> TrainingConfiguration:
+    """How to train, in the specification's words; what this version can carry out is asked elsewhere."""
+    training = TrainingConfiguration(
+        distribution_strategy=parse_strategy(
+            get["distribution_strategy"], field="group_data: distribution_strategy"
+        ),
+        coordination_protocol=parse_protocol(
+            get["coordination_protocol"], field="group_data: coordination_protocol"
+        ),
+        storage_backend=parse_backend(get["storage_backend"], field="group_data: storage_backend"),
+        resource_allocation=get["resource_allocation"],
+        data_sharding=get["data_sharding"],
+        fault_tolerance=get["fault_tolerance"],
+        load_balancing=get["load_balancing"],
+    )
+    validate_training(training, name_of=lambda attribute: f"group_data: {attribute}")
+    return training
+
+
+def _unknown(name: str, label: str, known: Mapping[str, object], otherwise: str | None) -> DeclarationError:
+    near = difflib.get_close_matches(name, known, n=1, cutoff=0.6)
+    return DeclarationError(
+        "no such setting",
+        field=f"group_data: {label}",
+        expected=near[0] if near else f"one of {', '.join(known)}",
+        fix=f"Did you mean {near[0]}?" if near else otherwise,
+    )
+
+
 def _wrong(field: str, found: object, expected: str) -> DeclarationError:
-    return DeclarationError("wrong value", field=f"group_data: {field}", found=repr(found), expected=expected)
+    return DeclarationError(
+        "wrong value", field=f"group_data: {field}", found=shown(found), expected=expected
+    )
 
 
 def _text(get: Mapping[str, object], name: str) -> str:
     value = get[name]
     if not isinstance(value, str) or not value:
-        raise _wrong(name, value, _PLAIN[name][1])
-    return value
-
-
-def _boolean(get: Mapping[str, object], name: str) -> bool:
-    value = get[name]
-    if not isinstance(value, bool):
         raise _wrong(name, value, _PLAIN[name][1])
     return value
 
@@ -172,17 +213,13 @@ def _number(
 
 def _datasets(value: object) -> tuple[tuple[str, str], ...]:
     if not isinstance(value, Mapping) or not value:
-        raise _wrong("datasets", value, "a dictionary of domain to parquet file, at least one")
+        raise _wrong("datasets", value, _PLAIN["datasets"][1])
     for domain, file in value.items():
-        if not isinstance(domain, str) or not domain.isidentifier():
-            raise _wrong("datasets", domain, "a domain name of letters, digits and _")
+        if not isinstance(domain, str) or not _DOMAIN.fullmatch(domain):
+            raise _wrong("datasets", domain, "a domain name of letters, digits and _, a letter first")
         if not isinstance(file, str) or not file:
             raise _wrong(f"datasets.{domain}", file, "the path of a parquet file")
     return tuple(value.items())
-
-
-# Zero is allowed only where it switches something off.
-_MAY_BE_ZERO = {"weight_decay", "warmup_steps", "outer_momentum", "seed"}
 
 
 def _section(cls: type[T], section: str, value: object) -> T:
@@ -191,17 +228,19 @@ def _section(cls: type[T], section: str, value: object) -> T:
     known: dict[str, Any] = {field.name: field.default for field in fields(cls)}  # type: ignore[arg-type]
     for name, found in value.items():
         if name not in known:
-            near = difflib.get_close_matches(str(name), known, n=1)
-            raise DeclarationError(
-                "no such setting",
-                field=f"group_data: {section}.{name}",
-                expected=f"one of {', '.join(known)}",
-                fix=f"Did you mean {near[0]}?" if near else None,
-            )
+            raise _unknown(str(name), f"{section}.{name}", known, None)
+        least, most = _LIMITS[f"{section}.{name}"]
         whole = isinstance(known[name], int)
         fits = isinstance(found, int if whole else (int, float)) and not isinstance(found, bool)
-        if not fits or not math.isfinite(found) or found < 0 or (found == 0 and name not in _MAY_BE_ZERO):
-            least = "0 or more" if name in _MAY_BE_ZERO else "above 0"
-            raise _wrong(f"{section}.{name}", found, f"a {'whole ' if whole else ''}number {least}")
+        # Not a number compares as false with both limits.
+        if not fits or not least <= found <= most:
+            raise _wrong(f"{section}.{name}", found, _expected(whole=whole, least=least, most=most))
         known[name] = found if whole else float(found)
     return cls(**known)
+
+
+def _expected(*, whole: bool, least: float, most: float) -> str:
+    if whole:
+        return f"a whole number from {least} to {most}"
+    lower = "above 0" if least == _POSITIVE else f"from {least:g}"
+    return f"a number {lower}, {'below 1' if most < 1 else f'at most {most:g}'}"

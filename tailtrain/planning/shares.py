@@ -31,7 +31,7 @@ def usable_cores(node: NetworkNode, reserves: Mapping[str, NodeReserve] | None =
 
 def assign(
     nodes: Sequence[NetworkNode],
-    datasets: Sequence[DatasetInfo],
+    datasets: Sequence[DatasetInfo | None],
     *,
     weights: Sequence[Weight] | None = None,
     reserves: Mapping[str, NodeReserve] | None = None,
@@ -43,7 +43,8 @@ def assign(
 
     Args:
         nodes: the fleet, in the inventory's order, which decides ties.
-        datasets: the natural-language data set, then the one of code; either may be left off the end.
+        datasets: the natural-language data set, then the one of code; None where there is none of a kind,
+            or left off the end.
         weights: what shares are proportional to, one per node, such as measured tokens per second; the usable
             cores where None.
         reserves: what nodes keep for themselves, by host name.
@@ -57,7 +58,7 @@ def assign(
         raise UnsupportedError(
             "the specification's form of an assignment has places for two data sets",
             field="datasets",
-            found=f"{len(datasets)}: {', '.join(dataset.file for dataset in datasets)}",
+            found=f"{len(datasets)}: {', '.join(dataset.file for dataset in datasets if dataset)}",
             expected="a natural-language data set and one of code",
         )
     if weights is None:
@@ -70,7 +71,8 @@ def assign(
             expected=f"{len(nodes)}, one per node",
         )
     parts = q16_weights(weights)
-    records = [dataset.records for dataset in datasets] + [0] * (_DATASETS_IN_AN_ASSIGNMENT - len(datasets))
+    records = [dataset.records if dataset else 0 for dataset in datasets]
+    records += [0] * (_DATASETS_IN_AN_ASSIGNMENT - len(datasets))
     natural, coding = (apportion(total, weights) if sharded else [total] * len(nodes) for total in records)
     return tuple(
         (

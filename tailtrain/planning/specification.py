@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 def build_config(
     nodes: Sequence[NetworkNode],
     training: TrainingConfiguration,
-    datasets: Sequence[DatasetInfo],
+    datasets: Sequence[DatasetInfo | None],
     guarantees: TrainingGuarantees | None = None,
     *,
     timestamp: str,
@@ -41,7 +41,7 @@ def build_config(
     Args:
         nodes: the fleet, in the inventory's order.
         training: how to train.
-        datasets: the natural-language data set, then the one of code.
+        datasets: as `tailtrain.planning.shares.assign`.
         guarantees: what is promised, in words; made from fleet and training where None.
         timestamp: when this configuration was made, in UTC (`2026-04-23T13:20:43Z`); there is no clock here.
         weights: as `tailtrain.planning.shares.assign`.
@@ -65,7 +65,7 @@ def build_config(
         node_assignments=assign(
             nodes, datasets, weights=weights, reserves=reserves, sharded=training.data_sharding
         ),
-        data_distribution=tuple(datasets),
+        data_distribution=tuple(dataset for dataset in datasets if dataset),
         training_pipeline=pipeline(primary.hostname, training.storage_backend),
         guarantees=guarantees or guarantees_for(resources, training),
     )

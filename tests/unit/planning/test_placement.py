@@ -12,7 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tailtrain.errors import DataError
-from tailtrain.planning.placement import Chunk, Placement, Range, moves, place
+from tailtrain.planning.moves import moves
+from tailtrain.planning.placement import Chunk, Placement, Range, place
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

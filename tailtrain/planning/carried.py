@@ -1,0 +1,106 @@
+"""What a plan carries over from what the hosts have now: the run under way, owned ranges, known peers.
+
+A host's configuration may have been edited by hand: it is not trusted further than its shape.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from tailtrain.planning import layout
+from tailtrain.planning.node_config import Peer
+from tailtrain.planning.placement import Chunk, Placement, Range, place
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from tailtrain.planning.datasets import PlannedDataset
+    from tailtrain.planning.observed import Observation
+    from tailtrain.planning.settings import Settings
+    from tailtrain.spec import NetworkNode
+
+
+def run_under_way(what: str, answers: Mapping[str, Observation]) -> str | None:
+    """The id of an unfinished run of the same declaration, so that a changed fleet goes on with it."""
+    found = [a.run for a in answers.values() if a.run.run_id.startswith(what)]
+    open_runs = {run.run_id for run in found} - {run.run_id for run in found if run.state == "finished"}
+    return min(open_runs, default=None)
+
+
+def placements_of(
+    settings: Settings,
+    nodes: Sequence[NetworkNode],
+    datasets: Sequence[PlannedDataset],
+    quotas: Mapping[str, Mapping[str, int]],
+    answers: Mapping[str, Observation],
+) -> dict[str, Placement]:
+    """Who owns which rows of each data set: what is in place stays, as far as the quotas allow."""
+    placements: dict[str, Placement] = {}
+    for dataset in datasets:
+        chunks = [Chunk(chunk.sha256, chunk.rows) for chunk in dataset.train]
+        if settings.training.data_sharding:
+            previous = {name: ranges for name, a in answers.items() if (ranges := _ranges_on(a, dataset))}
+            placements[dataset.domain] = place(chunks, quotas[dataset.domain], previous)
+        else:
+            everything = tuple(Range(chunk.sha256, 0, chunk.rows) for chunk in chunks)
+            placements[dataset.domain] = {node.hostname: everything for node in nodes}
+    return placements
+
+
+def peers_of(
+    settings: Settings,
+    nodes: Sequence[NetworkNode],
+    answers: Mapping[str, Observation],
+    new_peer_ids: Mapping[str, str],
+) -> list[Peer]:
+    """All nodes that can be named as peers: those that answered, and absent ones that others remember."""
+    remembered = _remembered([answers[node.hostname] for node in nodes if node.hostname in answers])
+    peers = []
+    for node in nodes:
+        name = node.hostname
+        if name in answers:
+            address, peer_id = answers[name].address, answers[name].peer_id or new_peer_ids[name]
+        elif name in remembered:
+            address, peer_id = remembered[name]
+        else:
+            continue
+        peers.append(Peer(name, node.role.value, address, settings.worker_port, peer_id))
+    return peers
+
+
+def _remembered(answers: Sequence[Observation]) -> dict[str, tuple[str, str]]:
+    """Address and peer id of each node that a configuration names; the first to name it decides."""
+    remembered: dict[str, tuple[str, str]] = {}
+    for answer in answers:
+        try:
+            entries = [
+                (entry["node"], (entry["address"], entry["peer_id"]))
+                for entry in _config_on(answer)["coordination"]["peers"]
+            ]
+        except (KeyError, TypeError):
+            continue
+        for name, known in entries:
+            if isinstance(name, str) and all(isinstance(value, str) for value in known):
+                remembered.setdefault(name, known)
+    return remembered
+
+
+def _config_on(answer: Observation) -> Mapping[str, Any]:
+    try:
+        document = json.loads(answer.files.get(layout.CONFIG) or "{}")
+    except ValueError:
+        return {}
+    return document if isinstance(document, dict) else {}
+
+
+def _ranges_on(answer: Observation, dataset: PlannedDataset) -> tuple[tuple[str, int, int], ...]:
+    """What a host owns now of a data set."""
+    try:
+        return next(
+            tuple((str(sha256), int(start), int(stop)) for sha256, start, stop in entry["ranges"])
+            for entry in _config_on(answer)["data"]
+            if entry["manifest"] == dataset.manifest_id
+        )
+    except (StopIteration, KeyError, TypeError, ValueError):
+        return ()

@@ -1,0 +1,118 @@
+"""What one host has to do, phase by phase, and why."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from tailtrain.planning import layout
+from tailtrain.planning.observed import Observation, RunState, UnitState
+from tailtrain.planning.plan import Action, FileChange, Material, Phase
+from tailtrain.spec import NetworkNode, NodeRole
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tailtrain.planning.datasets import PlannedChunk
+
+
+@dataclass(frozen=True)
+class HostContext:
+    """What the actions of one host follow from.
+
+    `files`, `chunks` and `manifests` are those that the host lacks or has otherwise; `finished` says that the
+    primary has finished this run, of which `primary_run` is all that it said.
+    """
+
+    node: NetworkNode
+    answer: Observation
+    material: Material
+    lock: str
+    run_id: str
+    config_sha256: str
+    files: tuple[FileChange, ...]
+    chunks: tuple[PlannedChunk, ...]
+    manifests: tuple[str, ...]
+    finished: bool
+    primary_run: RunState
+
+
+def actions_of(c: HostContext) -> Iterator[Action]:
+    """The actions of one host, in the order in which they are done."""
+    yield from _provision_actions(c)
+    yield from _distribute_actions(c)
+    yield from _train_actions(c)
+    yield from _judge_actions(c)
+
+
+def _provision_actions(c: HostContext) -> Iterator[Action]:
+    answer, phase = c.answer, Phase.PROVISION
+    if answer.missing_packages:
+        names = ", ".join(answer.missing_packages)
+        yield Action(phase, "packages", f"install {names}", "not installed")
+    if not answer.account:
+        yield Action(phase, "account", f"create account {layout.ACCOUNT} and folders", "not there")
+    if c.material.locks[c.lock] not in answer.environments:
+        yield Action(
+            phase,
+            "environment",
+            f"build the environment {c.lock}",
+            "another lock" if answer.environments else "not there",
+        )
+    if c.material.code_id not in answer.codes:
+        why = "code changed" if answer.codes else "not there"
+        yield Action(phase, "code", f"send the worker's code {c.material.code_id}", why)
+    if answer.peer_id is None:
+        yield Action(phase, "identity", "send a peer identity", "none yet")
+    if c.files:
+        names = ", ".join(change.path.rsplit("/", 1)[1] for change in c.files)
+        new = all(change.before is None for change in c.files)
+        yield Action(phase, "files", f"write {names}", "not there" if new else "differs")
+
+
+def _distribute_actions(c: HostContext) -> Iterator[Action]:
+    if not c.chunks and not c.manifests:
+        return
+    size = sum(chunk.bytes for chunk in c.chunks)
+    damaged = len({chunk.sha256 for chunk in c.chunks} & set(c.answer.damaged))
+    had_any = bool(c.answer.chunks)
+    why = f"{damaged} damaged" if damaged else ("missing" if had_any else "no data there yet")
+    what = f"send {len(c.chunks)} chunks, {size / 1e6:.1f} MB" if c.chunks else "send the manifests"
+    yield Action(Phase.DISTRIBUTE, "chunks", what, why)
+
+
+def _train_actions(c: HostContext) -> Iterator[Action]:
+    if c.finished:
+        return
+    run, unit = c.answer.run, c.answer.units.get(layout.WORKER_UNIT, UnitState())
+    ours = run.run_id == c.run_id
+    if unit.active != "active":
+        if ours and run.state not in ("", "finished"):
+            why = f"{run.state} at round {max(run.round, 0)}, unit is {unit.active}: resumes there"
+        else:
+            why = "not running"
+        yield Action(Phase.TRAIN, "start", "start the worker", why)
+    elif run.config_sha256 != c.config_sha256 or c.files:
+        why = "configuration or unit changed" if ours else f"another run was on: {run.run_id or 'unknown'}"
+        yield Action(Phase.TRAIN, "restart", "restart the worker", why)
+    if c.node.role is NodeRole.PRIMARY:
+        yield Action(Phase.TRAIN, "watch", "train until the token target, showing progress", "not finished")
+
+
+def _judge_actions(c: HostContext) -> Iterator[Action]:
+    run, final = c.answer.run, c.primary_run.final_sha256
+    known = c.finished and bool(final)
+    if c.node.role is NodeRole.PRIMARY:
+        if not known:
+            yield Action(
+                Phase.AGGREGATE,
+                "aggregate",
+                "aggregate the model",
+                "after training" if not c.finished else "not there",
+            )
+    elif not known or run.final_sha256 != final:
+        why = "after aggregation" if not known else "not there"
+        yield Action(Phase.VALIDATE, "model", "receive the aggregated model", why)
+    if not known or run.validated_sha256 != final:
+        why = "after aggregation" if not known else "not validated here"
+        yield Action(Phase.VALIDATE, "validate", "validate the aggregated model", why)
