@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from tailtrain.errors import DeclarationError
 from tailtrain.planning.actions import Declared
 from tailtrain.planning.engines import require_runnable
-from tailtrain.planning.settings import parse_settings
+from tailtrain.planning.settings import SETTINGS, parse_settings
 from tailtrain.spec import NodeRole, fleet_from_host_data
 
 if TYPE_CHECKING:
@@ -30,9 +30,25 @@ def declared_fleet(inventory: Inventory) -> Declared:
     """
     roles = [(host.name, _role(host), inventory.host_data[host.name]) for host in inventory]
     fleet = fleet_from_host_data(roles)
+    _require_in_all(inventory)
     settings = parse_settings({**inventory.data, **inventory.override_data})
     require_runnable(settings.training)
     return Declared(fleet.nodes, fleet.reserves, settings)
+
+
+def _require_in_all(inventory: Inventory) -> None:
+    """A run has one training: its settings cannot differ by group or host, and would be passed over there."""
+    groups = [(f"group_data/{name}.py", None, inventory.get_group_data(name)) for name in inventory.groups]
+    hosts = [("inventory.py", host.name, inventory.host_data[host.name]) for host in inventory]
+    for file, host_name, data in [*groups, *hosts]:
+        misplaced = sorted(SETTINGS.intersection(data or {}))
+        if misplaced and file != "group_data/all.py":
+            raise DeclarationError(
+                "a setting of the training, which is one for the whole fleet",
+                host=host_name,
+                field=f"{file}: {misplaced[0]}",
+                fix="Set it in group_data/all.py",
+            )
 
 
 def _role(host: Host) -> NodeRole:

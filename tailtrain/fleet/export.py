@@ -16,9 +16,12 @@ from tailtrain.spec import DatasetInfo, DistributedTrainingConfig, NetworkNode
 from tailtrain.tailnet.daemon import address_of
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from pyinfra.api.state import State
 
-_MEGABYTE = 10**6
+# The domains that the specification's form of an assignment has places for, in its order.
+_PLACES = ("natural", "coding")
 
 
 def configuration(state: State, *, masked: bool) -> DistributedTrainingConfig:
@@ -34,18 +37,15 @@ def configuration(state: State, *, masked: bool) -> DistributedTrainingConfig:
     """
     declared = declared_fleet(state.inventory)
     project = Path(state.cwd or Path.cwd())
-    nodes = len(declared.nodes)
-    datasets = []
-    for _, file in declared.settings.datasets:
-        found = inspect_parquet(project / file)
+    datasets: list[DatasetInfo | None] = []
+    for file in _in_places(dict(declared.settings.datasets)):
+        found = inspect_parquet(project / file) if file else None
         datasets.append(
-            DatasetInfo(
-                file=Path(file).name,
-                size_mb=found.bytes // _MEGABYTE,
-                records=found.records,
-                shards=nodes,
-                shard_size_records=found.records // nodes,
+            DatasetInfo.measured(
+                Path(file).name, size_bytes=found.bytes, records=found.records, shards=len(declared.nodes)
             )
+            if file and found
+            else None
         )
     topology = declared.nodes if masked else tuple(map(_located, declared.nodes))
     return build_config(
@@ -56,6 +56,13 @@ def configuration(state: State, *, masked: bool) -> DistributedTrainingConfig:
         reserves=declared.reserves,
         masked=masked,
     )
+
+
+def _in_places(files: Mapping[str, str]) -> list[str | None]:
+    """The data sets' files, each in its domain's place; other domains take the places that are free."""
+    others = [file for domain, file in files.items() if domain not in _PLACES]
+    placed = [files.get(domain) or (others.pop(0) if others else None) for domain in _PLACES]
+    return [*placed, *others]
 
 
 def _located(node: NetworkNode) -> NetworkNode:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
+from tailtrain.errors import FleetError
 from tailtrain.fleet.identity import new_identity, peer_id_of
 
 if TYPE_CHECKING:
@@ -19,7 +20,7 @@ def kept_identity(folder: Path, node: str) -> tuple[bytes, str]:
     """The identity kept for a node, made if there is none: the key file's content and the peer id.
 
     Raises:
-        FleetError: a kept file is damaged.
+        FleetError: a kept file is damaged; it names node and file.
     """
     path = folder / f"{node}.key"
     try:
@@ -33,7 +34,15 @@ def kept_identity(folder: Path, node: str) -> tuple[bytes, str]:
             file.write(key)
         beside.replace(path)
         return key, peer_id
-    return key, peer_id_of(key)
+    try:
+        return key, peer_id_of(key)
+    except FleetError:
+        raise FleetError(
+            "the peer identity that is kept for it is damaged",
+            host=node,
+            field=str(path),
+            fix="Remove the file; the next deploy makes a new identity",
+        ) from None
 
 
 def forget_identity(folder: Path, node: str) -> None:

@@ -55,7 +55,7 @@ def bundle(project: Path, wheels: str | None, package_index: str | None) -> Bund
         DeclarationError: where a folder or file of the project is missing.
     """
     folder = project / "templates"
-    sources = {path.name: path.read_text(encoding="utf-8") for path in sorted(folder.glob("*.j2"))}
+    sources = {path.name: _text(path) for path in sorted(folder.glob("*.j2"))}
     if not sources:
         raise DeclarationError(
             "no templates",
@@ -68,6 +68,8 @@ def bundle(project: Path, wheels: str | None, package_index: str | None) -> Bund
         if not wheel_folder.is_dir():
             raise DeclarationError("no such folder", field="group_data: wheels", found=str(wheel_folder))
         wheel_files = tuple(sorted(p for p in wheel_folder.iterdir() if p.suffix in (".whl", ".gz", ".zip")))
+        if not wheel_files:
+            raise DeclarationError("has no wheels", field="group_data: wheels", found=str(wheel_folder))
     code = worker_code()
     locks = project / "locks"
     ids = {name: _lock_id(locks / f"{name}.lock") for name in (CPU_LOCK, CUDA_LOCK)}
@@ -82,6 +84,15 @@ def bundle(project: Path, wheels: str | None, package_index: str | None) -> Bund
         wheels=wheel_files,
         templates=Templates(sources),
     )
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise DeclarationError(
+            "is no text in UTF-8", field=str(path), found=f"byte {error.object[error.start]:#04x}"
+        ) from None
 
 
 def _lock_id(lock: Path) -> str:

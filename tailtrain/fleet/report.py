@@ -36,10 +36,13 @@ def judge(session: Session, state: State) -> None:
     plan = session.plan
     names = {host.node.hostname for host in plan.hosts if not host.unreachable}
     hosts = [host for host in state.inventory if host.name in names and host in state.active_hosts]
-    found = dict(Pool(64).imap_unordered(lambda host: (host.name, _left_behind(host, plan)), hosts))
+    answers = dict(Pool(64).imap_unordered(lambda host: (host.name, _left_behind(host, plan)), hosts))
+    found = {name: answer for name, answer in sorted(answers.items()) if not isinstance(answer, FleetError)}
     primary = found.get(plan.primary.node.hostname)
     if primary is None:
-        raise GateError("the primary does not answer", host=plan.primary.node.hostname)
+        raise answers.get(plan.primary.node.hostname) or GateError(
+            "the primary does not answer", host=plan.primary.node.hostname
+        )
     report = {
         "run_id": plan.run_id,
         "plan_id": plan.id,
@@ -57,6 +60,9 @@ def judge(session: Session, state: State) -> None:
     session.run_dir.mkdir(parents=True, exist_ok=True)
     (session.run_dir / REPORT).write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
     click.echo(render_report(report), err=True)
+    for name, answer in sorted(answers.items()):
+        if isinstance(answer, FleetError):
+            raise GateError(answer.problem, host=name, found=answer.found)
     require_learned(report)
 
 
@@ -66,11 +72,18 @@ def require_learned(report: Mapping[str, Any]) -> None:
     Raises:
         GateError: naming node, domain and losses.
     """
-    model = report["manifest"]["sha256"]
+    model, domains = report["manifest"]["sha256"], sorted(report["manifest"]["data"])
     for node, validation in report["validation"].items():
         if validation.get("model_sha256") != model:
             raise GateError(
                 "validated another model", host=node, found=validation.get("model_sha256"), expected=model
+            )
+        if sorted(validation["domains"]) != domains:
+            raise GateError(
+                "did not validate every domain",
+                host=node,
+                found=", ".join(sorted(validation["domains"])) or "none",
+                expected=", ".join(domains),
             )
         for domain, losses in validation["domains"].items():
             for baseline in ("untrained_loss", "unigram_loss"):
@@ -134,14 +147,17 @@ def _by_domain(validation: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     return domains
 
 
-def _left_behind(host: Host, plan: Plan) -> dict[str, Any]:
-    """Progress, manifest and validation of one node."""
+def _left_behind(host: Host, plan: Plan) -> dict[str, Any] | FleetError:
+    """Progress, manifest and validation of one node, or why there is none (given back, not raised)."""
     folder = layout.run(plan.run_id)
     mark = "--tailtrain--"
     script = f"; echo; echo {mark}; ".join(
         f"cat {folder}/{name}" for name in ("final/manifest.json", "validation.json", "progress.jsonl")
     )
-    output = remote.run(host, ["sh", "-c", script])
+    try:
+        output = remote.run(host, ["sh", "-c", script])
+    except FleetError as error:
+        return error
     try:
         manifest, validation, progress = output.stdout.split(mark)
         return {
@@ -151,9 +167,9 @@ def _left_behind(host: Host, plan: Plan) -> dict[str, Any]:
         }
     except ValueError:
         said = output.stderr.strip().splitlines()
-        raise FleetError(
+        return FleetError(
             "left no complete record of this run", host=host.name, found=said[-1] if said else None
-        ) from None
+        )
 
 
 def _record(plan: Plan, found: Mapping[str, Mapping[str, Any]]) -> RunRecord:

@@ -103,8 +103,11 @@ def fetch(state: State, folder: Path) -> tuple[Path, Path]:
         TransferError: the model arrived damaged.
     """
     primary = _primary(state)
-    document = json.loads(remote.run(primary, ["cat", layout.CONFIG]).stdout or "{}")
-    if "run_id" not in document:
+    try:
+        document = json.loads(remote.run(primary, ["cat", layout.CONFIG]).stdout or "{}")
+    except ValueError:
+        document = {}
+    if not isinstance(document, dict) or "run_id" not in document:
         raise FleetError("has no run yet", host=primary.name, fix="Train first: tailtrain resume")
     folder.mkdir(parents=True, exist_ok=True)
     return transfer.fetch_model(primary, document["run_id"], folder)
@@ -125,7 +128,14 @@ def saved_report(state: State) -> dict[str, Any]:
             field=str(folder),
             fix="Run pyinfra -y inventory.py deploys/train.py",
         )
-    report: dict[str, Any] = json.loads(found[-1].read_text(encoding="utf-8"))
+    try:
+        report: dict[str, Any] = json.loads(found[-1].read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise DeclarationError(
+            f"is damaged: {error}",
+            field=str(found[-1]),
+            fix="Remove it; the next validation writes a new one",
+        ) from None
     return report
 
 
