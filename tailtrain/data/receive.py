@@ -43,8 +43,8 @@ LOCK_SECONDS = 30
 """How long to wait for another transfer into the same folder."""
 
 _BLOCK = 1 << 20
-# One dot at most, inside: `<sha256>` and `<sha256>.json`, never `..`, a hidden name or a path.
-_NAME = re.compile(r"[A-Za-z0-9_-]{1,128}(\.[A-Za-z0-9]{1,16})?")
+# Chunks, manifests, wheels, units: never `..`, a hidden name or a path.
+_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]{0,199}")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _MODE = re.compile(r"0?[0-7]{3}")
 _PLAIN = {

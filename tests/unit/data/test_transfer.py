@@ -193,7 +193,7 @@ def test_bytes_that_changed_on_the_way_never_get_the_name(node: Node) -> None:
 
 @pytest.mark.parametrize(
     "name",
-    ["../up", "a/b", "/abs", ".hidden", "..", ".", "", "a..b", "x.tar.gz", "a\0b", "a\n", ".verified.json"],
+    ["../up", "a/b", "/abs", ".hidden", "..", ".", "", "a\0b", "a\n", ".verified.json"],
 )
 def test_a_name_that_could_leave_the_folder_is_refused(node: Node, name: str) -> None:
     code, answer = node.send(files=(SentFile(name, "0" * 64, 0),))
