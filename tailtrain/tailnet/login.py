@@ -56,7 +56,9 @@ class LoginClient(SSHClient):
         self._pinned = bool(host_keys)
         # Asked for before the user's known_hosts; paramiko offers no other way in than a file.
         self._system_host_keys: HostKeys
-        self._pins = [key for key in map(_parse_host_key, host_keys) if key is not None]
+        pins = (key for key in map(_parse_host_key, host_keys) if key is not None)
+        # The first one is what the server is asked to show; Ed25519 costs it least.
+        self._pins = sorted(pins, key=lambda key: key.get_name() != "ssh-ed25519")
         self._login_timeout = login_timeout
         self._check_timeout = check_timeout
         self._tell = tell
