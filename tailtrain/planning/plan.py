@@ -28,9 +28,16 @@ class Phase(StrEnum):
     VALIDATE = "validate"
 
 
+ACTION_ORDER = (
+    *("packages", "account", "environment", "code", "identity", "files"),
+    *("chunks", "start", "restart", "watch", "aggregate", "model", "validate", "judge"),
+)
+"""The keys of all actions, in the order in which the deploys do them."""
+
+
 @dataclass(frozen=True)
 class Action:
-    """One thing that will be done to a host. `key` is what the deploys ask for."""
+    """One thing that will be done to a host. `key`, one of `ACTION_ORDER`, is what the deploys ask for."""
 
     phase: Phase
     key: str
@@ -130,6 +137,11 @@ class Plan:
     def phase_hosts(self, phase: Phase) -> tuple[HostPlan, ...]:
         """The hosts that do something in a phase."""
         return tuple(h for h in self.hosts if any(action.phase is phase for action in h.actions))
+
+
+def counted(number: int, noun: str) -> str:
+    """A number with its noun, in the singular where it is one."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def digest(value: object) -> str:

@@ -6,7 +6,7 @@ import difflib
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from tailtrain.planning.plan import HostPlan, Phase, Plan
+from tailtrain.planning.plan import ACTION_ORDER, HostPlan, Phase, Plan, counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -67,7 +67,7 @@ def summary(plan: Plan) -> str:
     chunks = [chunk for host in plan.hosts for chunk in host.chunks]
     size = sum(chunk.bytes for chunk in chunks) / 1e6
     phases = [phase.value for phase in Phase if plan.phase_hosts(phase)]
-    moved = f"{len(chunks)} chunks ({size:.1f} MB) to send; " if chunks else ""
+    moved = f"{counted(len(chunks), 'chunk')} ({size:.1f} MB) to send; " if chunks else ""
     return f"Plan: {len(busy)} of {len(plan.hosts)} hosts change; {moved}{', '.join(phases)}.{tail}"
 
 
@@ -162,13 +162,14 @@ def _work(plan: Plan) -> Iterator[str]:
 
 def _folded(phase: Phase, hosts: Sequence[HostPlan]) -> Iterator[str]:
     """Lines of one phase; hosts that do the same for the same reason share a line."""
-    groups: dict[tuple[str, str], list[str]] = {}
+    groups: dict[tuple[int, str, str], list[str]] = {}
     for host in hosts:
         for action in host.actions:
             if action.phase is phase:
-                groups.setdefault((action.what, action.why), []).append(host.node.hostname)
+                place = ACTION_ORDER.index(action.key)
+                groups.setdefault((place, action.what, action.why), []).append(host.node.hostname)
     everyone = len(hosts) > 1
-    for (what, why), names in groups.items():
+    for (_, what, why), names in sorted(groups.items(), key=lambda item: item[0][0]):
         who = "all" if everyone and len(names) == len(hosts) else ", ".join(names)
         yield f"  {what} ({why})"
         yield f"    on {who}" if who != "all" else f"    on all {len(names)} hosts"

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from tailtrain.planning import layout
 from tailtrain.planning.observed import Observation, RunState, UnitState
-from tailtrain.planning.plan import Action, FileChange, Material, Phase
+from tailtrain.planning.plan import Action, FileChange, Material, Phase, counted
 from tailtrain.spec import NetworkNode, NodeRole
 
 if TYPE_CHECKING:
@@ -77,7 +77,9 @@ def _distribute_actions(c: HostContext) -> Iterator[Action]:
     damaged = len({chunk.sha256 for chunk in c.chunks} & set(c.answer.damaged))
     had_any = bool(c.answer.chunks)
     why = f"{damaged} damaged" if damaged else ("missing" if had_any else "no data there yet")
-    what = f"send {len(c.chunks)} chunks, {size / 1e6:.1f} MB" if c.chunks else "send the manifests"
+    what = (
+        f"send {counted(len(c.chunks), 'chunk')}, {size / 1e6:.1f} MB" if c.chunks else "send the manifests"
+    )
     yield Action(Phase.DISTRIBUTE, "chunks", what, why)
 
 

@@ -1,0 +1,11 @@
+"""A chunk's bytes changed on a host after the run."""
+
+from tests.plans.situations import Situation
+
+SITUATION = Situation().applied()
+_HURT = min(SITUATION.answer("judge").chunks)
+SITUATION.on(
+    "judge",
+    chunks=SITUATION.answer("judge").chunks - {_HURT},
+    damaged={_HURT: "its bytes are not those of its name"},
+)

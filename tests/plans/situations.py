@@ -1,0 +1,227 @@
+"""Fleets in a given situation, for the golden plans and other tests: what is declared, what the hosts answer.
+
+Each method returns the situation, so that a case reads as a sentence.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, field, replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from tailtrain.errors import DeclarationError
+from tailtrain.planning import layout
+from tailtrain.planning.actions import Declared, make_plan
+from tailtrain.planning.datasets import PlannedChunk, PlannedDataset
+from tailtrain.planning.node_config import Templates
+from tailtrain.planning.observed import Hardware, Observation, RunState, UnitState, Unreachable
+from tailtrain.planning.plan import CPU_LOCK, CUDA_LOCK, Material, Plan
+from tailtrain.planning.render import render_plan
+from tailtrain.planning.settings import parse_settings
+from tailtrain.spec import NetworkNode, NodeReserve, NodeRole
+from tailtrain.spec.defaults import ALL_NODES
+
+GIB = 2**30
+PROJECT = Path(__file__).parents[2]
+NAMES = tuple(node.hostname for node in ALL_NODES)
+PRIMARY = next(node.hostname for node in ALL_NODES if node.role is NodeRole.PRIMARY)
+SEVENTH = NetworkNode("lighthouse", "100.64.0.9", 8, 16, has_gpu=False, role=NodeRole.COMPUTE, storage_gb=200)
+MODEL = hashlib.sha256(b"the aggregated model").hexdigest()
+SETTINGS: dict[str, Any] = {
+    "distribution_strategy": "dataParallel",
+    "coordination_protocol": "decentralized",
+    "storage_backend": "local",
+    "resource_allocation": "declared_cores",
+    "load_balancing": "static",
+    "datasets": {"natural": "prose.parquet", "coding": "code.parquet"},
+}
+MATERIAL = Material(
+    code_id="c0de000000000001",
+    locks={CPU_LOCK: "10cc000000000001", CUDA_LOCK: "10cc000000000002"},
+    cpu_build_at_hand=True,
+)
+
+
+@cache
+def templates() -> Templates:
+    """The project's own."""
+    return Templates({path.name: path.read_text() for path in (PROJECT / "templates").glob("*.j2")})
+
+
+def dataset(domain: str, file: str, rows: tuple[int, ...], heldout: tuple[int, ...]) -> PlannedDataset:
+    """A data set with chunks of these many rows, 300 bytes each."""
+    chunks = [
+        PlannedChunk(hashlib.sha256(f"{domain} {index}".encode()).hexdigest(), 300 * count, count)
+        for index, count in enumerate((*rows, *heldout))
+    ]
+    return PlannedDataset(
+        domain=domain,
+        file=file,
+        file_bytes=280 * sum((*rows, *heldout)),
+        manifest_id=hashlib.sha256(f"{domain} manifest".encode()).hexdigest(),
+        manifest_bytes=4_000,
+        records=sum((*rows, *heldout)),
+        train=tuple(chunks[: len(rows)]),
+        heldout=tuple(chunks[len(rows) :]),
+    )
+
+
+DATASETS = (
+    dataset("natural", "prose.parquet", (250, 251, 249) * 20, (120, 118)),
+    dataset("coding", "code.parquet", (90, 110) * 15, (41,)),
+)
+
+
+def bare(node: NetworkNode, number: int) -> Observation:
+    """A host with the declared hardware and nothing of ours on it."""
+    return Observation(
+        node=node.hostname,
+        address=f"100.64.0.{number}",
+        path="direct",
+        emulated=False,
+        superuser=True,
+        hardware=Hardware(
+            architecture="x86_64",
+            system="Debian GNU/Linux 12 (bookworm)",
+            python=layout.PYTHON,
+            systemd=True,
+            cores=node.cores,
+            usable_cores=float(node.cores),
+            memory_bytes=int(0.97 * node.ram_gb * GIB),
+            gpus=("0000:01:00.0",) if node.has_gpu else (),
+            disk_free_bytes=50 * 10**9,
+            clock_skew_seconds=0.0,
+        ),
+        missing_packages=("python3-venv",),
+    )
+
+
+def peer_id(name: str) -> str:
+    """A peer id that looks like one, the same for the same node."""
+    digits = hashlib.sha256(name.encode()).hexdigest().translate(str.maketrans("0", "g"))
+    return f"Qm{digits[:44]}"
+
+
+@dataclass
+class Situation:
+    """What is declared and what was observed; `text` is the plan for it, or the refusal."""
+
+    nodes: tuple[NetworkNode, ...] = tuple(ALL_NODES)
+    reserves: dict[str, NodeReserve] = field(default_factory=dict)
+    settings: dict[str, Any] = field(default_factory=lambda: dict(SETTINGS))
+    datasets: tuple[PlannedDataset, ...] = DATASETS
+    material: Material = MATERIAL
+    observed: dict[str, Observation | Unreachable] = field(default_factory=dict)
+    diff: bool = False
+
+    def __post_init__(self) -> None:
+        for number, node in enumerate(self.nodes, 2):
+            self.observed.setdefault(node.hostname, bare(node, number))
+
+    def plan(self) -> Plan:
+        """The plan for this situation."""
+        return make_plan(
+            self.declared(),
+            self.datasets,
+            self.material,
+            templates(),
+            self.observed,
+            {node.hostname: peer_id(node.hostname) for node in self.nodes},
+        )
+
+    def declared(self) -> Declared:
+        """Nodes and settings as planning takes them."""
+        reserves = {node.hostname: self.reserves.get(node.hostname, NodeReserve()) for node in self.nodes}
+        return Declared(self.nodes, reserves, parse_settings(self.settings))
+
+    def text(self) -> str:
+        """The plan as a person sees it, or the one sentence that refuses."""
+        try:
+            return render_plan(self.plan(), diff=self.diff)
+        except DeclarationError as error:
+            return f"Refused: {error}\n"
+
+    def answer(self, name: str) -> Observation:
+        """What a host that can be reached answered."""
+        found = self.observed[name]
+        assert isinstance(found, Observation)
+        return found
+
+    def with_settings(self, **settings: Any) -> Situation:
+        """Other values in group_data."""
+        self.settings |= settings
+        return self
+
+    def declare(self, name: str, **fields: Any) -> Situation:
+        """Another declaration for a node that is there already."""
+        self.nodes = tuple(
+            msgspec.structs.replace(node, **fields) if node.hostname == name else node for node in self.nodes
+        )
+        return self
+
+    def add(self, node: NetworkNode) -> Situation:
+        """One more line in the inventory, for a host with nothing on it."""
+        self.nodes = (*self.nodes, node)
+        self.observed[node.hostname] = bare(node, len(self.nodes) + 1)
+        return self
+
+    def on(self, name: str, **fields: Any) -> Situation:
+        """Something else is found on a host."""
+        self.observed[name] = replace(self.answer(name), **fields)
+        return self
+
+    def hardware(self, name: str, **fields: Any) -> Situation:
+        """Other hardware is found on a host."""
+        return self.on(name, hardware=replace(self.answer(name).hardware, **fields))
+
+    def unreachable(self, name: str, reason: str) -> Situation:
+        """A host does not answer."""
+        self.observed[name] = Unreachable(name, reason)
+        return self
+
+    def applied(
+        self, *, state: str = "finished", round_number: int = 40, unit: str = "inactive"
+    ) -> Situation:
+        """The plan was carried out, and the run got as far as this; validated too where it is finished."""
+        plan = self.plan()
+        done = state == "finished"
+        for host in plan.hosts:
+            name = host.node.hostname
+            if host.unreachable:
+                continue
+            answer = self.answer(name)
+            run = RunState(
+                run_id=plan.run_id,
+                state=state,
+                round=round_number,
+                config_sha256=host.config_sha256,
+                final_sha256=MODEL if done else "",
+                validated_sha256=MODEL if done else "",
+            )
+            self.on(
+                name,
+                missing_packages=(),
+                account=True,
+                environments=frozenset({plan.material.locks[host.lock]}),
+                codes=frozenset({plan.material.code_id}),
+                peer_id=answer.peer_id or peer_id(name),
+                files={**answer.files, **{change.path: change.after for change in host.files}},
+                chunks=answer.chunks | {chunk.sha256 for chunk in host.chunks},
+                manifests=frozenset(dataset.manifest_id for dataset in self.datasets),
+                units={layout.WORKER_UNIT: UnitState(active=unit, enabled=True)},
+                run=run,
+            )
+        return self
+
+    def unit(self, name: str, active: str) -> Situation:
+        """A host's worker unit is in another state."""
+        return self.on(name, units={layout.WORKER_UNIT: UnitState(active=active, enabled=True)})
+
+    def shown_diff(self) -> Situation:
+        """The plan is asked for with --diff."""
+        self.diff = True
+        return self
