@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
@@ -142,7 +143,9 @@ def write_records(
             "the parquet file cannot be written", field=str(output), found=error.strerror or error
         ) from error
     finally:
-        temporary.unlink(missing_ok=True)
+        # What went wrong is said above; that there is nothing to clean up is no second fault.
+        with contextlib.suppress(OSError):
+            temporary.unlink()
     return count, text_bytes, file_bytes
 
 

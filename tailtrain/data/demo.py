@@ -36,7 +36,7 @@ CODE_BYTES = 6_000_000
 """Text in the code data set at most."""
 
 _PROSE_RECORD, _CODE_RECORD = 2048, 4096
-_DOCUMENTATION = (Path("/usr/share/common-licenses"), Path("/usr/share/doc"))
+_LICENCES, _DOCUMENTATION = Path("/usr/share/common-licenses"), Path("/usr/share/doc")
 # Lists of changes and generated pages are no prose.
 _PROSE_NAMES = ("copyright", "readme", "news", "faq", "todo", "authors", "thanks")
 _PROSE_ENDINGS = (".txt", ".md", ".rst", ".txt.gz", ".md.gz", ".rst.gz")
@@ -73,17 +73,19 @@ def build_demo_datasets(
         DataError: the standard library's source is not on this machine, or the files cannot be written.
     """
     prose, code = folder / "prose.parquet", folder / "code.parquet"
-    skipped = Skipped()
     library = _library()
-    documents = find([path for path in _DOCUMENTATION if path.is_dir()], skipped, wanted=_is_prose)
+    documents = [
+        *_files_in(_LICENCES, lambda _name: True),
+        *sorted(_files_in(_DOCUMENTATION, _is_prose), key=_copyrights_last),
+    ]
     inputs = _fingerprint([*library, *documents])
     if _made_from(prose) == _made_from(code) == inputs:
         return prose, code
     counter = _Counter(PROSE_BYTES + CODE_BYTES, progress)
     for_code, for_prose = _share_out(library)
     options = Options(max_record_bytes=_CODE_RECORD)
-    code_records = chain.from_iterable(file_records(file, options, skipped, "Python") for file in for_code)
-    prose_records = chain(_help_topics(), _docstrings(for_prose), _documents(documents, skipped))
+    code_records = chain.from_iterable(file_records(file, options, Skipped(), "Python") for file in for_code)
+    prose_records = chain(_help_topics(), _docstrings(for_prose), _documents(documents))
     about = {_INPUTS_KEY.decode(): inputs}
     for path, records, column, cap in (
         (code, code_records, "content", CODE_BYTES),
@@ -153,11 +155,19 @@ def _docstrings(files: Iterable[Found]) -> Iterator[Record]:
                 yield Record(piece, file.name, "English")
 
 
-def _documents(files: Iterable[Found], skipped: Skipped) -> Iterator[Record]:
-    """Yield documentation mixed, so that a cap leaves a fair sample; copyrights come last."""
+def _documents(files: Iterable[Found]) -> Iterator[Record]:
     options = Options(max_record_bytes=_PROSE_RECORD)
-    for file in sorted(files, key=lambda file: (file.path.name == "copyright", _shuffled(file))):
-        yield from file_records(file, options, skipped, None)
+    for file in files:
+        yield from file_records(file, options, Skipped(), None)
+
+
+def _files_in(folder: Path, wanted: Callable[[str], bool]) -> list[Found]:
+    return find([folder], Skipped(), wanted=wanted) if folder.is_dir() else []
+
+
+def _copyrights_last(file: Found) -> tuple[bool, bytes]:
+    """Order documentation so that a cap leaves a fair sample, and copyrights where there is room."""
+    return file.path.name == "copyright", _shuffled(file)
 
 
 def _is_prose(name: str) -> bool:

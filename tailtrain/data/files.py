@@ -51,7 +51,7 @@ class Skipped:
         self.counts[reason] += 1
         examples = self.examples.setdefault(reason, [])
         if len(examples) < _EXAMPLES:
-            examples.append(str(what))
+            examples.append(_readable(str(what)))
 
 
 @dataclass(frozen=True)
@@ -94,9 +94,9 @@ def find(
             top = given.resolve()
             for relative, size in _walk(str(top), skipped, wanted, not_in):
                 path = top / relative
-                found.setdefault(path, Found(path, f"{top.name}/{relative}", size))
+                found.setdefault(path, Found(path, _readable(f"{top.name}/{relative}"), size))
         elif stat.S_ISREG(status.st_mode):
-            found.setdefault(given.resolve(), Found(given.resolve(), given.name, status.st_size))
+            found.setdefault(given.resolve(), Found(given.resolve(), _readable(given.name), status.st_size))
         else:
             skipped.add("not a regular file", given)
     return list(found.values())
@@ -104,10 +104,9 @@ def find(
 
 def open_binary(path: Path) -> BinaryIO:
     """Open a file for reading, decompressing it if it is gzip; errors while reading are `UNREADABLE`."""
-    stream = path.open("rb")
-    if path.suffix != ".gz":
-        return stream
-    return cast("BinaryIO", gzip.GzipFile(fileobj=stream, mode="rb"))
+    if path.suffix == ".gz":
+        return cast("BinaryIO", gzip.GzipFile(path, "rb"))
+    return path.open("rb")
 
 
 UNREADABLE = (OSError, EOFError, zlib.error)
@@ -162,6 +161,11 @@ def decode(raw: bytes) -> tuple[str, bool]:
         return raw.decode(), False
     except UnicodeDecodeError:
         return raw.decode(errors="replace"), True
+
+
+def _readable(name: str) -> str:
+    """Give a file's name as valid text: on Linux a name may be any bytes."""
+    return os.fsencode(name).decode(errors="replace")
 
 
 def _walk(
