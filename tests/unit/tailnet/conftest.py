@@ -13,13 +13,16 @@ import sys
 import warnings
 from typing import TYPE_CHECKING, Any
 
+import gevent
+import gevent.monkey
 import pytest
 from _pytest.runner import runtestprotocol
 
+from tailtrain.tailnet import daemon, session
+from tests.unit.tailnet.tailnet_stand_in import Tailnet
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-    from tests.unit.tailnet.tailnet_stand_in import Tailnet
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -41,8 +44,6 @@ def _run_forked(item: pytest.Item, nextitem: pytest.Item | None) -> list[pytest.
         os.close(reader)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # gevent warns that modules were imported before
-            import gevent.monkey  # noqa: PLC0415  # only here
-
             gevent.monkey.patch_all()
             gevent.reinit()
         reports = runtestprotocol(item, log=False, nextitem=nextitem)
@@ -62,9 +63,6 @@ def _run_forked(item: pytest.Item, nextitem: pytest.Item | None) -> list[pytest.
 @pytest.fixture
 def tailnet(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Tailnet]:
     """A tailnet of SSH servers on loopback addresses, and the status document that names them."""
-    from tailtrain.tailnet import daemon, session  # noqa: PLC0415  # after gevent's patches
-    from tests.unit.tailnet.tailnet_stand_in import Tailnet  # noqa: PLC0415  # after gevent's patches
-
     with socket.create_server(("127.0.0.1", 0)) as probe:
         port = probe.getsockname()[1]
     # tailscaled answers on port 22, which only root may open here.

@@ -15,7 +15,7 @@ from typing import Any
 import paramiko
 from paramiko import ECDSAKey, ServerInterface, SFTPServer, SFTPServerInterface, Transport
 from paramiko.common import AUTH_FAILED, AUTH_SUCCESSFUL, OPEN_SUCCEEDED
-from pyinfra.api import Config, Inventory, State
+from pyinfra.api import Config, Inventory, State, StringCommand
 from pyinfra.api.connect import connect_all
 from pyinfra.api.exceptions import PyinfraError
 from pyinfra.api.state import BaseStateCallback
@@ -298,7 +298,5 @@ class Deployment(BaseStateCallback):
 
     def run(self, name: str, command: str, **arguments: Any) -> tuple[bool, str, str]:
         """Success, output and error output of a command."""
-        from pyinfra.api import StringCommand  # noqa: PLC0415  # the API re-exports it late
-
         succeeded, output = self.host(name).run_shell_command(StringCommand(command), **arguments)
         return succeeded, output.stdout, output.stderr

@@ -9,7 +9,12 @@ import resource
 import time
 from typing import TYPE_CHECKING
 
+import gevent
 import pytest
+from pyinfra.api.connect import disconnect_all
+from pyinfra.api.operation import add_op
+from pyinfra.api.operations import run_ops
+from pyinfra.operations import server
 
 from tailtrain.tailnet.commands import BinaryStdin
 
@@ -133,11 +138,6 @@ def test_a_command_that_takes_too_long_is_ended(tailnet: Tailnet, data: dict[str
 
 
 def test_a_host_that_dies_mid_command_fails_alone(tailnet: Tailnet) -> None:
-    import gevent  # noqa: PLC0415  # after its patches
-    from pyinfra.api.operation import add_op  # noqa: PLC0415  # after gevent's patches
-    from pyinfra.api.operations import run_ops  # noqa: PLC0415  # after gevent's patches
-    from pyinfra.operations import server  # noqa: PLC0415  # after gevent's patches
-
     for name in ("qfox", "architect"):
         tailnet.add(name)
     deployment = tailnet.deploy("@tailscale/qfox", "@tailscale/architect")
@@ -149,8 +149,6 @@ def test_a_host_that_dies_mid_command_fails_alone(tailnet: Tailnet) -> None:
 
 
 def test_a_connection_lost_mid_command_is_said_to_be_lost(tailnet: Tailnet) -> None:
-    import gevent  # noqa: PLC0415  # after its patches
-
     server = tailnet.add("qfox")
     deployment = tailnet.deploy("@tailscale/qfox")
     gevent.spawn_later(0.3, server.cut)
@@ -200,8 +198,6 @@ def test_a_peer_that_is_only_busy_is_not_taken_for_silent(tailnet: Tailnet) -> N
 
 
 def test_disconnecting_closes_the_connection(tailnet: Tailnet) -> None:
-    from pyinfra.api.connect import disconnect_all  # noqa: PLC0415  # after gevent's patches
-
     server = tailnet.add("qfox")
     deployment = tailnet.deploy("@tailscale/qfox")
     assert deployment.run("qfox", "echo one")[0]

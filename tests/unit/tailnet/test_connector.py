@@ -11,8 +11,14 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import gevent
 import pytest
 from paramiko import ECDSAKey
+from pyinfra.api import Inventory
+
+from tailtrain.tailnet import session
+from tailtrain.tailnet.daemon import current_netmap
+from tests.unit.tailnet.tailnet_stand_in import Behaviour
 
 if TYPE_CHECKING:
     from tests.unit.tailnet.tailnet_stand_in import Tailnet
@@ -32,8 +38,6 @@ def test_hosts_are_known_by_their_plain_name(tailnet: Tailnet) -> None:
 
 def test_limit_takes_the_plain_name(tailnet: Tailnet, tmp_path: Path) -> None:
     """Real pyinfra, as a person runs it; plain sshd hosts, as tailscaled's port needs root here."""
-    from tests.unit.tailnet.tailnet_stand_in import Behaviour  # noqa: PLC0415  # after gevent's patches
-
     for name in ("qfox", "architect"):
         tailnet.add(name, pinned=False, behaviour=Behaviour(accept_none=True))
     inventory = tmp_path / "inventory.py"
@@ -65,16 +69,12 @@ def test_limit_takes_the_plain_name(tailnet: Tailnet, tmp_path: Path) -> None:
 
 
 def test_names_are_made_without_asking_the_daemon(tailnet: Tailnet) -> None:
-    from pyinfra.api import Inventory  # noqa: PLC0415  # after gevent's patches
-
     tailnet.status_file.unlink()
     inventory = Inventory((["@tailscale/qfox", "@tailscale/Lost.tail1234.ts.net."], {}))
     assert list(inventory.hosts) == ["qfox", "Lost.tail1234.ts.net"]
 
 
 def test_tailscale_alone_stands_for_all_machines_with_their_tags_as_groups(tailnet: Tailnet) -> None:
-    from pyinfra.api import Inventory  # noqa: PLC0415  # after gevent's patches
-
     tailnet.add_peer("qfox", Tags=["tag:gpu-box"])
     tailnet.add_peer("architect", Online=False)
     tailnet.add_peer("pixel", OS="android")
@@ -121,8 +121,6 @@ def test_without_a_daemon_every_host_says_so(tailnet: Tailnet) -> None:
 
 
 def test_a_policy_denial_is_told_in_the_servers_words(tailnet: Tailnet) -> None:
-    from tests.unit.tailnet.tailnet_stand_in import Behaviour  # noqa: PLC0415  # after gevent's patches
-
     denial = 'tailscale: tailnet policy does not permit you to SSH as user "root"\r\n'
     tailnet.add("qfox", behaviour=Behaviour(banner=denial, deny=True))
     tailnet.add("architect")
@@ -136,9 +134,6 @@ def test_a_policy_denial_is_told_in_the_servers_words(tailnet: Tailnet) -> None:
 def test_a_check_shows_its_address_at_once_and_is_waited_for(
     tailnet: Tailnet, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    from tailtrain.tailnet import session  # noqa: PLC0415  # after gevent's patches
-    from tests.unit.tailnet.tailnet_stand_in import Behaviour  # noqa: PLC0415  # after gevent's patches
-
     monkeypatch.setattr(session, "LOGIN_TIMEOUT_SECONDS", 0.5)
     banner = (
         "# Tailscale SSH requires an additional check.\n# To authenticate, visit: https://login.example/a/1\n"
@@ -157,8 +152,6 @@ def test_a_check_shows_its_address_at_once_and_is_waited_for(
 
 
 def test_a_check_that_nobody_makes_ends(tailnet: Tailnet) -> None:
-    from tests.unit.tailnet.tailnet_stand_in import Behaviour  # noqa: PLC0415  # after gevent's patches
-
     banner = "# To authenticate, visit: https://login.example/a/1\n"
     tailnet.add("qfox", behaviour=Behaviour(banner=banner, banner_hold_seconds=20))
     deployment = tailnet.deploy("@tailscale/qfox", tailscale_check_timeout=1)
@@ -170,9 +163,6 @@ def test_a_check_that_nobody_makes_ends(tailnet: Tailnet) -> None:
 def test_a_server_that_never_answers_the_login_ends(
     tailnet: Tailnet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from tailtrain.tailnet import session  # noqa: PLC0415  # after gevent's patches
-    from tests.unit.tailnet.tailnet_stand_in import Behaviour  # noqa: PLC0415  # after gevent's patches
-
     monkeypatch.setattr(session, "LOGIN_TIMEOUT_SECONDS", 0.5)
     tailnet.add("qfox", behaviour=Behaviour(banner_hold_seconds=20))
     deployment = tailnet.deploy("@tailscale/qfox")
@@ -190,8 +180,6 @@ def test_a_changed_host_key_is_not_accepted(tailnet: Tailnet) -> None:
 
 
 def test_a_host_key_that_the_tailnet_renewed_meanwhile_is_accepted(tailnet: Tailnet) -> None:
-    from tailtrain.tailnet.daemon import current_netmap  # noqa: PLC0415  # after gevent's patches
-
     server = tailnet.add("qfox")
     current_netmap()
     server.key = ECDSAKey.generate()
@@ -202,8 +190,6 @@ def test_a_host_key_that_the_tailnet_renewed_meanwhile_is_accepted(tailnet: Tail
 
 
 def test_a_plain_sshd_gets_keys_and_known_hosts(tailnet: Tailnet, tmp_path: Path) -> None:
-    from tests.unit.tailnet.tailnet_stand_in import Behaviour  # noqa: PLC0415  # after gevent's patches
-
     key = ECDSAKey.generate()
     key.write_private_key_file(str(tmp_path / "key"))
     behaviour = Behaviour(accept_none=False, accepted_key=key)
@@ -237,8 +223,6 @@ def test_strict_checking_refuses_a_plain_sshd_that_is_not_known(tailnet: Tailnet
 
 
 def test_a_plain_sshd_that_wants_a_key_we_lack_says_so(tailnet: Tailnet, tmp_path: Path) -> None:
-    from tests.unit.tailnet.tailnet_stand_in import Behaviour  # noqa: PLC0415  # after gevent's patches
-
     tailnet.add("qfox", pinned=False, behaviour=Behaviour(accept_none=False))
     known_hosts = str(tmp_path / "known")
     message = tailnet.deploy("@tailscale/qfox", ssh_user="deploy", ssh_known_hosts_file=known_hosts).errors[
@@ -266,8 +250,6 @@ def test_nothing_on_the_port_and_no_host_keys_means_that_tailscale_ssh_is_off(ta
 
 
 def test_a_refused_connection_is_tried_again(tailnet: Tailnet) -> None:
-    import gevent  # noqa: PLC0415  # after its patches
-
     server = tailnet.add("qfox")
     server.stop()
     gevent.spawn_later(0.4, server.start)
