@@ -326,11 +326,11 @@ def test_progress_ends_at_the_total(inputs: Path) -> None:
 
 
 def test_memory_stays_bounded_for_one_huge_file(inputs: Path) -> None:
-    """200 MB in one file: read block by block, written group by group."""
+    """240 MB in one file: read block by block, written group by group."""
     with (inputs / "huge.txt").open("w") as stream:
-        for number in range(2400):
+        for number in range(2800):
             stream.write(f"line {number} of the text\n" * 4000 + "\n")
-    assert (inputs / "huge.txt").stat().st_size > 180 << 20
+    assert (inputs / "huge.txt").stat().st_size > 220 << 20
     code = (
         "import sys, pathlib, re; from tailtrain.data.build import build_dataset;"
         "p = pathlib.Path(sys.argv[1]); s = build_dataset('text', [p], p.parent / 'o.parquet');"
@@ -341,5 +341,5 @@ def test_memory_stays_bounded_for_one_huge_file(inputs: Path) -> None:
         [sys.executable, "-c", code, str(inputs)], capture_output=True, check=True, text=True
     )
     text_bytes, peak_kb = map(int, run.stdout.split())
-    assert text_bytes > 180 << 20
-    assert peak_kb < 170 << 10, "less than the text, with the interpreter and pyarrow in it"
+    assert text_bytes > 220 << 20
+    assert peak_kb < 200 << 10, "less than the text, with the interpreter and pyarrow in it"

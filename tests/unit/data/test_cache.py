@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from tailtrain.data.manifest import Manifest
 
-TEXTS = [f"record {number}" for number in range(500)]
+TEXTS = [f"record {number}" for number in range(100)]
 
 
 class Cutter:
