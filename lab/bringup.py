@@ -178,8 +178,10 @@ class Bringup:
             with self._progress.step(f"{name}: booting"):
                 current = hosts.boot(settings, current, str(self._layers.wheels))
             node = None if node is None else replace(node, online=False)
-        else:
-            network.ensure_link(settings, name, current.index)
+        elif network.ensure_link(settings, name, current.index):
+            # Connections from before the repair look alive to both ends until they time out.
+            hosts.restart_tailscaled(settings, current)
+            node = None if node is None else replace(node, online=False)
         self._change_host(current)
         if node is None or not node.online:
             cgroups.set_cpu_quota(settings.cgroup, name, None)
@@ -205,12 +207,12 @@ class Bringup:
         settings = self._settings
         process = self._state.control
         lost = process is not None and not network.holds(settings, CONTROL, process.pid)
-        if lost or node is None:
+        mended = network.ensure_link(settings, CONTROL, 0)
+        if lost or mended or node is None:
             cgroups.kill(settings.cgroup, CONTROL)
         if node is None:
             # It never joined, or the coordination server was restarted and knows nobody.
             (settings.control_dir / "tailscaled.state").unlink(missing_ok=True)
-        network.ensure_link(settings, CONTROL, 0)
         fresh = ensure_control(settings, process, self._layers.binaries)
         with self._changing:
             self._state = replace(self._state, control=fresh)

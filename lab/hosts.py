@@ -154,6 +154,11 @@ def leave_tailnet(settings: Settings, host: HostState) -> None:
     run(command(settings, host, ["sh", "-c", script]))
 
 
+def restart_tailscaled(settings: Settings, host: HostState) -> None:
+    """Let a host's tailscaled connect anew."""
+    run(command(settings, host, ["systemctl", "restart", "tailscaled"]))
+
+
 def start_tailscaled(settings: Settings, host: HostState) -> None:
     """Start a host's tailscaled if somebody stopped it."""
     active = command(settings, host, ["systemctl", "is-active", "--quiet", "tailscaled"])

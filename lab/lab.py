@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -168,6 +169,15 @@ class Host:
         """Run a command inside the host and give what it printed; `options` as for subprocess.run."""
         return _run(self.command(argv), options)
 
+    def put(self, source: Path, destination: str) -> None:
+        """Copy a directory of this machine to a place on the host, where nothing may be yet."""
+        init = self.state.init
+        if init is None or not self.running:
+            raise LabError("the host is not running", host=self.name, fix=_UP)
+        target = Path(f"/proc/{init.pid}/root") / destination.lstrip("/")
+        skip = shutil.ignore_patterns("__pycache__", ".git", ".venv", ".*_cache")
+        shutil.copytree(source, target, symlinks=True, ignore=skip)
+
     def power_cut(self) -> None:
         """Kill the host's every process at once, as when its power fails."""
         hosts.power_cut(self.lab.settings, self.name)
@@ -200,8 +210,8 @@ class Host:
         """The cores' worth of time that the kernel limits the host to; None: no limit."""
         return cgroups.cpu_quota(self.lab.settings.cgroup, self.name)
 
-    @cpu_quota.setter
-    def cpu_quota(self, cores: float | None) -> None:
+    def set_cpu_quota(self, cores: float | None) -> None:
+        """Limit the host to this many cores' worth of time, until the next `lab up`; None: no limit."""
         cgroups.set_cpu_quota(self.lab.settings.cgroup, self.name, cores)
 
     def cpu_seconds(self) -> float:

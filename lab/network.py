@@ -19,28 +19,29 @@ _NETNS = Path("/run/netns")
 _FAULT_TABLE = "lab_fault"
 
 
-def ensure_switch(settings: Settings) -> None:
-    """Make the bridge's namespace, unless it is whole."""
+def ensure_switch(settings: Settings) -> bool:
+    """Make the bridge's namespace, unless it is whole; gives whether anything had to be made."""
     namespace = settings.netns(SWITCH)
     _ensure_namespace(namespace)
     bridge = _links(namespace).get(_BRIDGE)
+    if bridge and bridge.up:
+        return False
     if bridge is None:
         _ip(namespace, "link", "add", _BRIDGE, "type", "bridge")
-    if bridge is None or not bridge.up:
-        _ip(
-            namespace, "address", "replace", f"{settings.server}/{settings.network.prefixlen}", "dev", _BRIDGE
-        )
-        _ip(namespace, "link", "set", _BRIDGE, "up")
+    address = f"{settings.server}/{settings.network.prefixlen}"
+    _ip(namespace, "address", "replace", address, "dev", _BRIDGE)
+    _ip(namespace, "link", "set", _BRIDGE, "up")
+    return True
 
 
-def ensure_link(settings: Settings, place: str, index: int) -> None:
-    """Make a host's namespace and its link to the bridge, unless they are whole."""
+def ensure_link(settings: Settings, place: str, index: int) -> bool:
+    """Make a host's namespace and link, unless they are whole; gives whether anything had to be made."""
     namespace, switch = settings.netns(place), settings.netns(SWITCH)
     _ensure_namespace(namespace)
     port = f"port{index}"
     inner, outer = _links(namespace).get("eth0"), _links(switch).get(port)
     if inner and outer and inner.up and outer.up and outer.master == _BRIDGE:
-        return
+        return False
     if inner:
         _ip(namespace, "link", "delete", "eth0")
     if outer and port in _links(switch):  # deleting one end of a pair deletes the other
@@ -50,6 +51,7 @@ def ensure_link(settings: Settings, place: str, index: int) -> None:
     address = f"{settings.bridge_address(index)}/{settings.network.prefixlen}"
     _ip(namespace, "address", "add", address, "dev", "eth0")
     _ip(namespace, "link", "set", "eth0", "up")
+    return True
 
 
 def holds(settings: Settings, place: str, pid: int) -> bool:
