@@ -110,7 +110,7 @@ def program(*modules: ModuleType) -> bytes:
 
 def upload(
     transfer: Transfer, open_file: Callable[[SentFile], BinaryIO], *, python: str = "python3"
-) -> tuple[str, Iterator[bytes]]:
+) -> tuple[str, Iterable[bytes]]:
     """Give the command to run on the node and the bytes for its standard input.
 
     Args:
@@ -118,10 +118,20 @@ def upload(
         open_file: opens one of the files for reading, when its turn comes.
         python: the interpreter there, 3.9 or later.
 
-    The iterator raises DataError where a file cannot be read or has not the announced size; the node then
-    sees the input end early, and keeps what is whole.
+    The bytes may be taken again from the start, for a command that is repeated. Taking them raises DataError
+    where a file cannot be read or has not the announced size; the node then sees the input end early, and
+    keeps what is whole.
     """
-    return command(python), stream(transfer, open_file)
+    return command(python), _Bytes(transfer, open_file)
+
+
+@dataclass(frozen=True)
+class _Bytes:
+    transfer: Transfer
+    open_file: Callable[[SentFile], BinaryIO]
+
+    def __iter__(self) -> Iterator[bytes]:
+        return stream(self.transfer, self.open_file)
 
 
 def stream(transfer: Transfer, open_file: Callable[[SentFile], BinaryIO]) -> Iterator[bytes]:
@@ -149,41 +159,6 @@ def stream(transfer: Transfer, open_file: Callable[[SentFile], BinaryIO]) -> Ite
                 expected=f"{file.size} bytes",
                 fix="Cut the data set again.",
             )
-
-
-class Stdin(list["_Piece"]):
-    """Bytes in the form that pyinfra takes for `_stdin`, made as they are written.
-
-    pyinfra (3.10, connectors/util.py, `write_stdin`) takes a list of text lines, adds a newline to those that
-    end otherwise, and encodes them. This list makes its items when asked, and each item is bytes that answer
-    those two questions themselves. It can be written again, so a retry starts from the beginning.
-
-    Args:
-        pieces: gives the bytes, from the start each time that it is called.
-    """
-
-    def __init__(self, pieces: Callable[[], Iterator[bytes]]) -> None:
-        super().__init__()
-        self._pieces = pieces
-
-    def __bool__(self) -> bool:
-        return True
-
-    def __iter__(self) -> Iterator[_Piece]:
-        return map(_Piece, self._pieces())
-
-
-class _Piece:
-    """Bytes that stand where pyinfra expects a line of text."""
-
-    def __init__(self, data: bytes) -> None:
-        self._data = data
-
-    def endswith(self, _suffix: str) -> bool:
-        return True
-
-    def encode(self) -> bytes:
-        return self._data
 
 
 def chunk_files(chunks: Iterable[ChunkFile]) -> tuple[SentFile, ...]:

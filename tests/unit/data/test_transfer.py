@@ -15,7 +15,6 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from pyinfra.connectors.util import write_stdin
 
 from tailtrain.data import receive, send, verify
 from tailtrain.data.send import Receipt, SentFile, Transfer
@@ -378,16 +377,10 @@ def test_a_file_that_cannot_be_sent_is_named(tmp_path: Path) -> None:
         list(send.stream(transfer, send.from_folder(tmp_path)))
 
 
-def test_pyinfra_writes_the_bytes_as_they_are_and_again_for_a_retry(node: Node) -> None:
-    """Against pyinfra's own function: it knows lines of text only."""
-    stdin = send.Stdin(lambda: send.stream(node.transfer(), opener))
-    expected = b"".join(send.stream(node.transfer(), opener))
-    for _ in range(2):
-        buffer = io.BytesIO()
-        buffer.close = lambda: None  # type: ignore[method-assign]
-        assert stdin, "pyinfra sends nothing where this is false"
-        write_stdin(stdin, buffer)
-        assert buffer.getvalue() == expected
+def test_a_command_that_is_repeated_gets_the_same_bytes_again(node: Node) -> None:
+    command, pieces = send.upload(node.transfer(), opener, python="python3.9")
+    assert command.startswith("python3.9 ")
+    assert b"".join(pieces) == b"".join(pieces) == b"".join(send.stream(node.transfer(), opener))
 
 
 def test_the_answer_is_read_from_the_last_line_whatever_the_login_shell_says() -> None:
