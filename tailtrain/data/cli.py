@@ -93,6 +93,18 @@ def build_sqlite(
     _build("sqlite", inputs, output, Options(max_record_bytes, field=field, table=table))
 
 
+@dataset_group.command("demo")
+@click.argument("folder", type=click.Path(path_type=Path, file_okay=False))
+def demo(folder: Path) -> None:
+    """Make the demo's two data sets in FOLDER: prose from this machine's documentation, and Python code."""
+    from tailtrain.data.demo import build_demo_datasets  # noqa: PLC0415 - slow, and of no use elsewhere
+
+    print("Reading documentation and the standard library of this machine ...")
+    for path in build_demo_datasets(folder):
+        found = inspect_parquet(path)
+        print(f"{found.path}: {found.records:,} records, {found.bytes / _MB:.1f} MB")
+
+
 @dataset_group.command("show")
 @click.argument("file", type=click.Path(path_type=Path))
 @click.option("--text-column", help="The column to train on.  [default: found by its name]")
