@@ -100,7 +100,12 @@ def demo(folder: Path) -> None:
     from tailtrain.data.demo import build_demo_datasets  # noqa: PLC0415 - slow, and of no use elsewhere
 
     print("Reading documentation and the standard library of this machine ...")
-    for path in build_demo_datasets(folder):
+    line = _ProgressLine("data sets")
+    try:
+        paths = build_demo_datasets(folder, progress=line)
+    finally:
+        line.end()
+    for path in paths:
         found = inspect_parquet(path)
         print(f"{found.path}: {found.records:,} records, {found.bytes / _MB:.1f} MB")
 
