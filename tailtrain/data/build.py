@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Literal
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from tailtrain.data.database import sqlite_records
 from tailtrain.data.files import Skipped
-from tailtrain.data.sources import Options, Record, code_records, jsonl_records, sqlite_records, text_records
+from tailtrain.data.sources import Options, Record, code_records, jsonl_records, text_records
 from tailtrain.data.verify import TEMPORARY
 from tailtrain.errors import DataError
 

@@ -31,7 +31,7 @@ import sys
 import time
 from typing import TYPE_CHECKING, Any, BinaryIO, NoReturn
 
-from tailtrain.data.verify import RECORD, TEMPORARY, load_record, look, save_record
+from tailtrain.data.verify import RECORD, TEMPORARY, load_record, look, save_record, sha256_of
 
 if TYPE_CHECKING:
     from types import FrameType
@@ -272,15 +272,10 @@ def _checked(entry: dict[str, Any]) -> tuple[str, str, int]:
 def _is_right(directory: int, name: str, sha256: str, size: int) -> bool:
     try:
         status = os.stat(name, dir_fd=directory, follow_symlinks=False)
-        if not stat.S_ISREG(status.st_mode) or status.st_size != size:
-            return False
-        with os.fdopen(os.open(name, os.O_RDONLY | os.O_NOFOLLOW, dir_fd=directory), "rb") as file:
-            digest = hashlib.sha256()
-            for block in iter(lambda: file.read(_BLOCK), b""):
-                digest.update(block)
+        regular = stat.S_ISREG(status.st_mode) and status.st_size == size
+        return regular and sha256_of(directory, name)[0] == sha256
     except OSError:
         return False
-    return digest.hexdigest() == sha256
 
 
 def _user(name: str | None) -> int:

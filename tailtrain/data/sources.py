@@ -1,4 +1,4 @@
-"""Records from what people have: text files, JSON lines, SQLite databases and source trees.
+"""Records from files: texts, source trees and JSON lines (databases: see `tailtrain.data.database`).
 
 Each source yields records in a fixed order, holds little of it in memory, and counts what it leaves out. Long
 texts become several records, cut at paragraphs, or in code at top-level statements.
@@ -6,8 +6,6 @@ texts become several records, cut at paragraphs, or in code at top-level stateme
 
 from __future__ import annotations
 
-import sqlite3
-from contextlib import closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -39,7 +37,9 @@ if TYPE_CHECKING:
 FIELD_NAMES = (*TEXT_COLUMNS, "body", "message")
 """Names under which a text is looked for in JSON objects and in tables, best first."""
 
-_REPLACED = "records with bad UTF-8, replaced by U+FFFD"
+REPLACED = "records with bad UTF-8, replaced by U+FFFD"
+"""How such records are counted."""
+
 _LINE_BYTES = 64 << 20
 _JSONL_ENDINGS = (".jsonl", ".ndjson", ".jsonl.gz", ".ndjson.gz")
 
@@ -108,24 +108,6 @@ def jsonl_records(
             skipped.add(why_unreadable(error), file.name)
 
 
-def sqlite_records(
-    inputs: Sequence[Path], options: Options, skipped: Skipped, progress: Progress
-) -> Iterator[Record]:
-    """Yield one column of one table of each database, opened read-only, in the order of its rows.
-
-    Raises:
-        DataError: it is no database, or table or column are missing or cannot be told.
-    """
-    for file in find(inputs, skipped, wanted=lambda name: name.endswith((".db", ".sqlite", ".sqlite3"))):
-        try:
-            uri = f"{file.path.as_uri()}?mode=ro"
-            with closing(sqlite3.connect(uri, uri=True)) as database:
-                database.text_factory = bytes
-                yield from _table_records(database, file, options, skipped, progress)
-        except sqlite3.Error as error:
-            raise DataError("the database cannot be read", field=str(file.path), found=error) from error
-
-
 def _with_progress(files: list[Found], progress: Progress) -> Iterator[Found]:
     total, done = sum(file.size for file in files), 0
     for file in files:
@@ -142,15 +124,16 @@ def file_records(file: Found, options: Options, skipped: Skipped, language: str 
             for piece in text_pieces(stream, options.max_record_bytes, breaks):
                 text, replaced = decode(piece)
                 if replaced:
-                    skipped.add(_REPLACED, file.name)
-                yield from _record(text, file.name, language, skipped)
+                    skipped.add(REPLACED, file.name)
+                yield from one_record(text, file.name, language, skipped)
     except ValueError as error:
         skipped.add(str(error), file.name)
     except UNREADABLE as error:
         skipped.add(why_unreadable(error), file.name)
 
 
-def _record(text: str, source: str, language: str | None, skipped: Skipped) -> Iterator[Record]:
+def one_record(text: str, source: str, language: str | None, skipped: Skipped) -> Iterator[Record]:
+    """Yield a record of this text without the newlines around it, or count it where nothing is left."""
     text = text.strip("\n")
     if text.strip():
         yield Record(text, source, language)
@@ -188,7 +171,7 @@ def _jsonl_file(file: Found, options: Options, skipped: Skipped) -> Iterator[Rec
                 continue
             source, language = (_string(entry.get(name)) for name in ("source", "language"))
             for piece in split_text(text, options.max_record_bytes, PROSE_BREAKS):
-                yield from _record(piece, source or file.name, language, skipped)
+                yield from one_record(piece, source or file.name, language, skipped)
 
 
 def _json_object(line: bytes, where: str) -> dict[str, Any]:
@@ -234,72 +217,3 @@ def _text_field(entry: dict[str, Any], where: str) -> str:
 
 def _string(value: object) -> str | None:
     return value if isinstance(value, str) else None
-
-
-def _table_records(
-    database: sqlite3.Connection, file: Found, options: Options, skipped: Skipped, progress: Progress
-) -> Iterator[Record]:
-    table, column, columns = _choose(database, file, options)
-    about = [name if name in columns else None for name in ("source", "language")]
-    selected = ", ".join(_quoted(name) if name else "NULL" for name in [column, *about])
-    # Names cannot be parameters in SQL; they are the database's own, and quoted.
-    total = int(database.execute(f"SELECT count(*) FROM {_quoted(table)}").fetchone()[0])  # noqa: S608
-    rows = database.execute(f"SELECT {selected} FROM {_quoted(table)} ORDER BY {_row_order(database, table)}")  # noqa: S608
-    for number, (value, source, language) in enumerate(rows, start=1):
-        progress(number, total)
-        name = f"{file.name}/{table}:{number}"
-        if not isinstance(value, bytes) or b"\0" in value:
-            skipped.add("empty" if value is None else "not text", name)
-            continue
-        text, replaced = decode(value.replace(b"\r\n", b"\n"))
-        if replaced:
-            skipped.add(_REPLACED, name)
-        source_name = decode(source)[0] if isinstance(source, bytes) else f"{file.name}/{table}"
-        language_name = decode(language)[0] if isinstance(language, bytes) else None
-        for piece in split_text(text, options.max_record_bytes, PROSE_BREAKS):
-            yield from _record(piece, source_name, language_name, skipped)
-
-
-def _choose(database: sqlite3.Connection, file: Found, options: Options) -> tuple[str, str, list[str]]:
-    """Give table, text column and all columns: as asked for, or the only ones that they can be."""
-    names = (
-        "SELECT name FROM sqlite_master WHERE type IN ('table', 'view') AND substr(name, 1, 7) <> 'sqlite_'"
-    )
-    tables = {
-        decode(name)[0]: [
-            decode(row[1])[0] for row in database.execute(f"PRAGMA table_info({_quoted(decode(name)[0])})")
-        ]
-        for (name,) in database.execute(f"{names} ORDER BY name").fetchall()
-    }
-    has = "; ".join(f"{table}({', '.join(columns)})" for table, columns in tables.items()) or "no tables"
-    if options.table and options.table not in tables:
-        raise DataError(f"there is no table {options.table}", field=str(file.path), found=has)
-    fields = (options.field,) if options.field else FIELD_NAMES
-    fitting = {
-        table: next(name for name in fields if name in columns)
-        for table, columns in tables.items()
-        if options.table in (None, table) and any(name in columns for name in fields)
-    }
-    if len(fitting) != 1:
-        raise DataError(
-            "which table and column hold the text cannot be told",
-            field=str(file.path),
-            found=has,
-            expected=f"one table with a column {' or '.join(fields)}",
-            fix="Name them with --table and --field.",
-        )
-    [(table, column)] = fitting.items()
-    return table, column, tables[table]
-
-
-def _row_order(database: sqlite3.Connection, table: str) -> str:
-    """Order by the row's number, or what is selected where there is none: in views and some tables."""
-    try:
-        database.execute(f"SELECT rowid FROM {_quoted(table)} LIMIT 1").fetchone()  # noqa: S608 - as above
-    except sqlite3.OperationalError:
-        return "1, 2, 3"
-    return "rowid"
-
-
-def _quoted(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'

@@ -21,7 +21,7 @@ import time
 from typing import TYPE_CHECKING, TypedDict
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Mapping
 
 RECORD = ".verified.json"
 """What a folder remembers of its files."""
@@ -129,6 +129,21 @@ def save_record(directory: int, files: Mapping[str, list[int]]) -> None:
             os.unlink(temporary, dir_fd=directory)
 
 
+def sha256_of(directory: int, name: str) -> tuple[str, os.stat_result]:
+    """Hash a file of the folder (a descriptor); give the hash in hex, and what the hashed file looks like.
+
+    What it looks like is taken from the open file, whatever the name means by then.
+
+    Raises:
+        OSError: it cannot be read, or is a symbolic link.
+    """
+    with os.fdopen(os.open(name, os.O_RDONLY | os.O_NOFOLLOW, dir_fd=directory), "rb", buffering=0) as stream:
+        digest = hashlib.sha256()
+        while block := stream.read(_BLOCK):
+            digest.update(block)
+        return digest.hexdigest(), os.fstat(stream.fileno())
+
+
 def _check(directory: int, name: str, size: int, remembered: list[int] | None) -> tuple[list[int], int]:
     """Give what to remember of a right file, and the bytes hashed; ValueError says what is wrong with it."""
     now = time.time_ns()
@@ -139,22 +154,12 @@ def _check(directory: int, name: str, size: int, remembered: list[int] | None) -
         raise ValueError(f"has {status.st_size} bytes instead of {size}")
     if remembered and remembered[:-1] == look(status, now)[:-1] and _settled(remembered):
         return remembered, 0
-    descriptor = os.open(name, os.O_RDONLY | os.O_NOFOLLOW, dir_fd=directory)
-    with os.fdopen(descriptor, "rb", buffering=0) as stream:
-        digest = hashlib.sha256()
-        for block in _blocks(descriptor):
-            digest.update(block)
-        if digest.hexdigest() != name:
-            raise ValueError("has other content than its name says")
-        # Taken from the open file: what was hashed is what is remembered, whatever the name means by now.
-        return look(os.fstat(stream.fileno()), now), size
+    digest, hashed = sha256_of(directory, name)
+    if digest != name:
+        raise ValueError("has other content than its name says")
+    return look(hashed, now), size
 
 
 def _settled(entry: list[int]) -> bool:
     known_at, changed_at = entry[-1], entry[-2]
     return known_at - changed_at >= SETTLED_NS
-
-
-def _blocks(descriptor: int) -> Iterator[bytes]:
-    while block := os.read(descriptor, _BLOCK):
-        yield block
