@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from tailtrain.planning import layout
-from tailtrain.planning.carried import peers_of, placements_of, run_under_way
+from tailtrain.planning.carried import peers_of, placements_of, run_at_hand
 from tailtrain.planning.hardware import limits_of, require_disk, require_supported
 from tailtrain.planning.node_config import Templates, worker_document
 from tailtrain.planning.observed import Observation, Observed, RunState
@@ -110,7 +110,7 @@ def make_plan(
         datasets=datasets,
         material=material,
         templates=templates,
-        run_id=run_under_way(what, answers) or what + who,
+        run_id=run_at_hand(what, nodes, answers) or what + who,
         peers=peers_of(settings, nodes, answers, new_peer_ids),
         quotas=quotas,
         placements=placements_of(settings, nodes, datasets, quotas, answers),
@@ -233,7 +233,9 @@ def _wanted_chunks(fleet: _Fleet, name: str) -> tuple[PlannedChunk, ...]:
 
 def _with_report(host: HostPlan, hosts: Sequence[HostPlan]) -> HostPlan:
     """The primary writes the report whenever anybody validates."""
-    if host.node.role is not NodeRole.PRIMARY or not any(other.does("validate") for other in hosts):
+    if host.node.role is not NodeRole.PRIMARY or host.unreachable:
+        return host
+    if not any(other.does("validate") for other in hosts):
         return host
     report = Action(Phase.VALIDATE, "judge", "compare with both baselines, report", "after validation")
     return replace(host, actions=(*host.actions, report))

@@ -21,11 +21,18 @@ if TYPE_CHECKING:
     from tailtrain.spec import NetworkNode
 
 
-def run_under_way(what: str, answers: Mapping[str, Observation]) -> str | None:
-    """The id of an unfinished run of the same declaration, so that a changed fleet goes on with it."""
-    found = [a.run for a in answers.values() if a.run.run_id.startswith(what)]
-    open_runs = {run.run_id for run in found} - {run.run_id for run in found if run.state == "finished"}
-    return min(open_runs, default=None)
+def run_at_hand(what: str, nodes: Sequence[NetworkNode], answers: Mapping[str, Observation]) -> str | None:
+    """The id of a run of the same declaration that hosts have, and that this fleet is to go on with.
+
+    That is one under way, by whatever nodes it was begun: a changed fleet goes on with it. A finished one is
+    this fleet's if it was finished by these nodes, whatever nodes it was begun with.
+    """
+    found = [answer for answer in answers.values() if answer.run.run_id.startswith(what)]
+    finished = [answer for answer in found if answer.run.state == "finished"]
+    under_way = {answer.run.run_id for answer in found} - {answer.run.run_id for answer in finished}
+    fleet = {node.hostname for node in nodes}
+    ours = {answer.run.run_id for answer in finished if {answer.node, *_remembered([answer])} == fleet}
+    return min(under_way or ours, default=None)
 
 
 def placements_of(
