@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -11,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from lab import cgroups, state
+from lab import state
+from lab.cache import locked
 from lab.lab import Lab
 from lab.settings import Settings
 
@@ -87,14 +87,8 @@ class SpareLab(Lab):
         self._inventory.write_text(f"primary = {entries[:1]!r}\ncompute = {entries[1:]!r}\n")
 
     def command(self, *words: str) -> list[str]:
-        """A command line of this lab, to be run by the machine itself, also when tests run in a lab."""
-        argv = [sys.executable, "-m", "lab", "--name", self.settings.name, *words]
-        if not state.inside(Settings.from_environment()):
-            return argv
-        doors = " ".join(str(root / "cgroup.procs") for root in cgroups.hierarchies().roots)
-        leave = f"for door in {doors}; do echo $$ > $door; done"
-        enter = ["nsenter", "--target", "1", "--mount", "--net", f"--wd={CHECKOUT}", "--"]
-        return ["sh", "-c", f'{leave}; exec "$@"', "sh", *enter, *argv]
+        """A command line of this lab."""
+        return [sys.executable, "-m", "lab", "--name", self.settings.name, *words]
 
     def make(self, *options: str) -> Completed:
         """`lab up` with the inventory as it was last declared."""
@@ -110,12 +104,13 @@ class SpareLab(Lab):
 
 @pytest.fixture(scope="session")
 def _spare(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SpareLab]:
-    if shutil.which("nsenter") is None:
-        pytest.fail("the lab's tools are missing; type: python -m lab install")
-    spare = SpareLab("spare", tmp_path_factory.mktemp("spare"))
-    spare.cli("down")
-    yield spare
-    spare.cli("down")
+    if state.inside(Settings.from_environment()):
+        pytest.skip("makes a lab of its own, so it needs the machine itself, not `lab exec`")
+    with locked(Path("/run/lock/tailtrain-spare-tests.lock")):  # one test run at a time
+        spare = SpareLab("spare", tmp_path_factory.mktemp("spare"))
+        spare.cli("down")
+        yield spare
+        spare.cli("down")
 
 
 @pytest.fixture
