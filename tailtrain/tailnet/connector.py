@@ -22,7 +22,7 @@ from pyinfra.connectors.base import DataMeta
 from pyinfra.connectors.scp.client import SCPClient
 from pyinfra.connectors.ssh import ConnectorData, SSHConnector, connector_data_meta
 from pyinfra.connectors.sshuserclient.client import get_ssh_config
-from pyinfra.connectors.util import remove_any_sudo_askpass_file
+from pyinfra.connectors.util import clear_askpass_cache, remove_any_sudo_askpass_file
 
 from tailtrain.errors import TailtrainError
 from tailtrain.tailnet import explain, session
@@ -78,7 +78,7 @@ class TailscaleConnector(SSHConnector):
                 port=int(
                     self.data["ssh_port"] or self._ssh_config().get("port") or session.TAILSCALE_SSH_PORT
                 ),
-                user=str(self.data["ssh_user"] or self._ssh_config().get("user") or getpass.getuser()),
+                user=str(self.data["ssh_user"] or self._ssh_config().get("user") or _own_user()),
                 connect_timeout=state.config.CONNECT_TIMEOUT,
                 check_timeout=self.data["tailscale_check_timeout"],
                 silence=self.data["tailscale_silence"],
@@ -91,6 +91,7 @@ class TailscaleConnector(SSHConnector):
             tailscale_options=self._tailscale_options(),
             plain_options=self._plain_options,
             tell=self._tell,
+            reconnected=lambda: clear_askpass_cache(host),
         )
 
     @staticmethod
@@ -130,7 +131,9 @@ class TailscaleConnector(SSHConnector):
     def disconnect(self) -> None:
         """Close the connection."""
         # pyinfra would remove its sudo helper after this, with no connection left to do it with.
-        remove_any_sudo_askpass_file(self.host)
+        if self._own is not None or self._session.alive:
+            remove_any_sudo_askpass_file(self.host)
+        clear_askpass_cache(self.host)
         self._session.close()
         self._own = None
 
@@ -151,6 +154,8 @@ class TailscaleConnector(SSHConnector):
             arguments["_timeout"] = self.data["tailscale_command_timeout"]
         if self._own is not None:
             return self._own.run_shell_command(command, print_output, print_input, **arguments)
+        # Before the command line is made: what pyinfra put on the host for sudo may be gone after a reboot.
+        self._session.transport()
         return run_command(
             self.state,
             self.host,
@@ -196,18 +201,13 @@ class TailscaleConnector(SSHConnector):
         """Run rsync over OpenSSH, to the address and with the host keys that the netmap gives."""
         if self._own is not None:
             return bool(self._own.rsync(src, dest, flags, *args, **arguments))
-        self._session.transport()
-        peer: Peer | None = self._session.peer
-        if peer is None:
-            raise explain.lost(self.host.name, None)
         before = dict(self.data)
         with TemporaryDirectory() as folder:
-            self.data["ssh_hostname"] = peer.address
-            if self._session.pinned:
-                known_hosts = Path(folder) / "known_hosts"
-                known_hosts.write_text("".join(f"{peer.address} {key}\n" for key in peer.host_keys))
-                self.data["ssh_known_hosts_file"] = str(known_hosts)
-                self.data["ssh_strict_host_key_checking"] = "yes"
+            known_hosts = Path(folder) / "known_hosts"
+            known_hosts.write_text(self._session.known_hosts())
+            self.data["ssh_hostname"], self.data["ssh_port"] = self._session.endpoint
+            self.data["ssh_known_hosts_file"] = str(known_hosts)
+            self.data["ssh_strict_host_key_checking"] = "yes"
             try:
                 return bool(super().rsync(src, dest, flags, *args, **arguments))
             finally:
@@ -257,6 +257,13 @@ class TailscaleConnector(SSHConnector):
 
     def _tell(self, banner: str) -> None:
         logger.warning("%s%s", self.host.print_prefix, banner)
+
+
+def _own_user() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # a user without a name, as in some containers
+        return ""
 
 
 class _RemoteCommand:

@@ -81,6 +81,7 @@ class NetmapCache:
     def __init__(self, source: Callable[[], bytes | str]) -> None:
         self._source = source
         self._netmap: Netmap | None = None
+        self._failure: tuple[float, DaemonError] | None = None
         # All hosts connect at the same moment: one of them asks the daemon, the others wait for that answer.
         self._lock = RLock()
 
@@ -95,8 +96,15 @@ class NetmapCache:
             kept = self._netmap
             if kept is not None and (max_age is None or asked - kept.read_at <= max_age):
                 return kept
+            # Those who waited here while the daemon did not answer would wait as long again, one by one.
+            if self._failure is not None and self._failure[0] >= asked:
+                raise self._failure[1]
             read_at = time.monotonic()
-            self._netmap = parse_status(self._source(), read_at=read_at)
+            try:
+                self._netmap = parse_status(self._source(), read_at=read_at)
+            except DaemonError as error:
+                self._failure = (time.monotonic(), error)
+                raise
             return self._netmap
 
     def forget(self) -> None:

@@ -6,6 +6,7 @@ import shlex
 from typing import TYPE_CHECKING
 
 from tailtrain.errors import AccessError, DaemonError, HostKeyError, TailnetError
+from tailtrain.tailnet.login import known_hosts_name
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -90,7 +91,7 @@ def wrong_host_key(
             fix="Do not log in: somebody else may be answering. If the host was set up again just now, "
             "run there: sudo systemctl restart tailscaled",
         )
-    known_as = host if port == 22 else f"[{host}]:{port}"  # noqa: PLR2004  # the well-known port of SSH
+    known_as = known_hosts_name(host, port)
     return HostKeyError(
         "the host key is not the one in known_hosts",
         host=host,

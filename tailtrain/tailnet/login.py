@@ -89,7 +89,7 @@ class LoginClient(SSHClient):
             if ssh_config and "username" not in config and "user" in (entry := ssh_config.lookup(hostname)):
                 config["username"] = entry["user"]
             for pin in self._pins:
-                self._system_host_keys.add(_known_hosts_name(hostname, config["port"]), pin.get_name(), pin)
+                self._system_host_keys.add(known_hosts_name(hostname, config["port"]), pin.get_name(), pin)
             parsed = (hostname, config, False, StrictPolicy(), (os.devnull,), 0, None)
         else:
             parsed = super().parse_config(  # type: ignore[no-untyped-call]  # pyinfra's
@@ -178,5 +178,6 @@ def _parse_host_key(line: str) -> PKey | None:
         return None
 
 
-def _known_hosts_name(hostname: str, port: int) -> str:
+def known_hosts_name(hostname: str, port: int) -> str:
+    """How OpenSSH writes a server in known_hosts."""
     return hostname if port == 22 else f"[{hostname}]:{port}"  # noqa: PLR2004  # the well-known port of SSH

@@ -13,11 +13,11 @@ from paramiko import AuthenticationException, BadHostKeyException, SFTPClient, S
 from pyinfra import logger
 from pyinfra.api.exceptions import PyinfraError
 
-from tailtrain.errors import TailnetError, TailtrainError
+from tailtrain.errors import AccessError, TailnetError, TailtrainError, UnknownHostError
 from tailtrain.tailnet import explain
 from tailtrain.tailnet.daemon import current_netmap
 from tailtrain.tailnet.dialing import Heartbeat, dial, make_transport
-from tailtrain.tailnet.login import LoginClient
+from tailtrain.tailnet.login import LoginClient, known_hosts_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -31,6 +31,10 @@ TAILSCALE_SSH_PORT = 22
 
 LOGIN_TIMEOUT_SECONDS = 15.0
 """tailscaled may have to ask the coordination server before it answers a login."""
+
+
+_STALE_SECONDS = 5.0
+"""An answer no older than this needs no second look when it does not name the host."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +64,7 @@ class Session:
         tailscale_options: arguments for the client where tailscaled answers.
         plain_options: gives the arguments for the client where a plain sshd answers; may read keys from disk.
         tell: shows a message of the server to the person in front of the terminal.
+        reconnected: called after connecting again, as temporary files of the host may be gone.
     """
 
     def __init__(
@@ -69,11 +74,13 @@ class Session:
         tailscale_options: dict[str, Any],
         plain_options: Callable[[], dict[str, Any]],
         tell: Callable[[str], None],
+        reconnected: Callable[[], None],
     ) -> None:
         self._settings = settings
         self._tailscale_options = tailscale_options
         self._plain_options = plain_options
         self._tell = tell
+        self._reconnected = reconnected
         self._client: LoginClient | None = None
         self._sftp: SFTPClient | None = None
         self._heartbeat: Heartbeat | None = None
@@ -99,7 +106,7 @@ class Session:
         retries = self._settings.retries
         fresh = False
         while True:
-            peer = self._look_up(netmap)
+            netmap, peer = self._look_up(netmap)
             if peer.is_self:
                 return peer
             started = time.monotonic()
@@ -130,8 +137,7 @@ class Session:
             OSError: it cannot be connected again, or never was; pyinfra counts this against this host alone.
         """
         with self._connecting:
-            transport = self._client.get_transport() if self._client is not None else None
-            if transport is not None and transport.is_active():
+            if (transport := self._active_transport()) is not None:
                 return transport
             if not self._opened:
                 message = f"{self._settings.host}: not connected"
@@ -142,6 +148,7 @@ class Session:
                 self.open(current_netmap(max_age=0))
             except TailtrainError as error:
                 raise OSError(str(error)) from error
+            self._reconnected()
             return self.transport()
 
     def channel(self) -> Channel:
@@ -168,26 +175,59 @@ class Session:
             OSError: the connection is lost, or the host offers no SFTP.
         """
         transport = self.transport()
-        if self._sftp is None:
-            try:
-                self._sftp = SFTPClient.from_transport(transport)
-            except (SSHException, EOFError) as error:
-                message = f"{self._settings.host}: SFTP cannot be started there ({error or 'channel closed'})"
-                raise OSError(message) from error
+        try:
+            self._sftp = self._sftp or SFTPClient.from_transport(transport)
+        except (SSHException, EOFError) as error:
+            message = f"{self._settings.host}: SFTP cannot be started there ({error or 'channel closed'})"
+            raise OSError(message) from error
         return self._sftp
+
+    @property
+    def alive(self) -> bool:
+        """Whether there is a connection, as far as is known."""
+        return self._active_transport() is not None
+
+    @property
+    def endpoint(self) -> tuple[str, int]:
+        """The peer's address and port; the address is empty before it was looked up."""
+        return self.peer.address if self.peer is not None else "", self._settings.port
+
+    def known_hosts(self) -> str:
+        """The host keys that this session accepts, as a known_hosts file for the peer's address.
+
+        Raises:
+            OSError: as `transport`.
+        """
+        shown = self.transport().get_remote_server_key()
+        pins = self.peer.host_keys if self.peer is not None and self.pinned else ()
+        name = known_hosts_name(*self.endpoint)
+        return "".join(f"{name} {key}\n" for key in pins or [f"{shown.get_name()} {shown.get_base64()}"])
 
     def close(self) -> None:
         """End the session for good."""
         self._opened = False
         self._drop()
 
-    def _look_up(self, netmap: Netmap) -> Peer:
+    def _active_transport(self) -> Transport | None:
+        transport = self._client.get_transport() if self._client is not None else None
+        return transport if transport is not None and transport.is_active() else None
+
+    def _look_up(self, netmap: Netmap) -> tuple[Netmap, Peer]:
+        """The peer, and the netmap that knows it: a newer one if the host joined since the first was read."""
+        try:
+            peer = self._find(netmap)
+        except (UnknownHostError, AccessError):
+            netmap = current_netmap(max_age=_STALE_SECONDS)
+            peer = self._find(netmap)
+        self.peer = peer
+        return netmap, peer
+
+    def _find(self, netmap: Netmap) -> Peer:
         peer = netmap.find(self._settings.tailnet_name)
         if peer.expired:
             raise explain.expired(self._settings.host, peer)
         if not netmap.has_device and not peer.is_self:
             raise explain.no_device(self._settings.host)
-        self.peer = peer
         return peer
 
     def _log_in(self, peer: Peer) -> None:

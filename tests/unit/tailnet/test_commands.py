@@ -10,6 +10,7 @@ import time
 from typing import TYPE_CHECKING
 
 import gevent
+import gevent.monkey
 import pytest
 from pyinfra.api.connect import disconnect_all
 from pyinfra.api.operation import add_op
@@ -195,6 +196,18 @@ def test_a_peer_that_is_only_busy_is_not_taken_for_silent(tailnet: Tailnet) -> N
     tailnet.add("qfox")
     deployment = tailnet.deploy("@tailscale/qfox", tailscale_silence=0.6)
     assert deployment.run("qfox", "sleep 2; echo done") == (True, "done", "")
+
+
+def test_a_silence_of_our_own_making_ends_no_connection(tailnet: Tailnet) -> None:
+    """While this process computes, nobody reads the answers; they are there all the same."""
+    server = tailnet.add("qfox")
+    deployment = tailnet.deploy("@tailscale/qfox", tailscale_silence=1)
+    busy = gevent.monkey.get_original("time", "sleep")
+    gevent.sleep(0.4)  # the first request is on its way
+    busy(2.5)
+    gevent.sleep(0.5)
+    assert deployment.run("qfox", "echo still there") == (True, "still there", "")
+    assert server.connections == 1
 
 
 def test_disconnecting_closes_the_connection(tailnet: Tailnet) -> None:

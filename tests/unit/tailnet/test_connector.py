@@ -17,7 +17,7 @@ from paramiko import ECDSAKey
 from pyinfra.api import Inventory
 
 from tailtrain.tailnet import session
-from tailtrain.tailnet.daemon import current_netmap
+from tailtrain.tailnet.daemon import current_netmap, forget_netmap
 from tests.unit.tailnet.tailnet_stand_in import Behaviour
 
 if TYPE_CHECKING:
@@ -111,6 +111,13 @@ def test_only_the_host_that_fails_is_dropped(tailnet: Tailnet) -> None:
     deployment = tailnet.deploy("@tailscale/qfox", "@tailscale/qfxo")
     assert deployment.connected == {"qfox"}
     assert deployment.errors["qfxo"].endswith("Did you mean qfox?")
+
+
+def test_a_host_that_joined_meanwhile_is_found(tailnet: Tailnet, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(session, "_STALE_SECONDS", 0)
+    current_netmap()
+    tailnet.add("qfox")
+    assert tailnet.deploy("@tailscale/qfox").connected == {"qfox"}
 
 
 def test_without_a_daemon_every_host_says_so(tailnet: Tailnet) -> None:
@@ -309,3 +316,10 @@ def test_fifty_hosts_connect_at_once_and_ask_the_daemon_once(
     deployment = tailnet.deploy(*[f"@tailscale/{name}" for name in names], timeout=20)
     assert deployment.connected == set(names)
     assert asked.read_text().splitlines() == ["asked"]
+
+    # As quickly when it fails: nobody waits again for an answer that did not come.
+    command.write_text(f"#!/bin/sh\necho asked >> {asked}\nsleep 0.3\nexit 1\n")
+    forget_netmap()
+    deployment = tailnet.deploy(*[f"@tailscale/{name}" for name in names], timeout=20)
+    assert set(deployment.errors) == set(names)
+    assert asked.read_text().splitlines() == ["asked", "asked"]
