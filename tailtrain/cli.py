@@ -191,10 +191,14 @@ def config(inventory: Path, *, as_json: bool, masked: bool, document: Path | Non
 
 
 def _cooperate() -> None:
-    """Make blocking calls yield to other greenlets, as pyinfra's own command does before anything else."""
+    """Prepare the process as pyinfra's own command does.
+
+    Calls that block yield to other greenlets, and an inventory may import what lies beside it.
+    """
     from gevent import monkey
 
     monkey.patch_all()
+    sys.path.append(".")
 
 
 def _deploy(inventory: Path, deploy: str) -> int:
