@@ -147,7 +147,8 @@ class TailscaleConnector(SSHConnector):
         """Run a command; see `BinaryStdin` for raw bytes as `_stdin`.
 
         Raises:
-            TimeoutError: the command took longer than `_timeout`, else `tailscale_command_timeout`.
+            TimeoutError: the command took longer than `_timeout`, else `tailscale_command_timeout`. What it
+                started may go on on the host; where that matters, let the command be `timeout 60 ...`.
             OSError: the connection was lost, or could not be made again after it was lost between commands.
         """
         if arguments.get("_timeout") is None:
@@ -205,7 +206,8 @@ class TailscaleConnector(SSHConnector):
         with TemporaryDirectory() as folder:
             known_hosts = Path(folder) / "known_hosts"
             known_hosts.write_text(self._session.known_hosts())
-            self.data["ssh_hostname"], self.data["ssh_port"] = self._session.endpoint
+            address, self.data["ssh_port"] = self._session.endpoint
+            self.data["ssh_hostname"] = f"[{address}]" if ":" in address else address
             self.data["ssh_known_hosts_file"] = str(known_hosts)
             self.data["ssh_strict_host_key_checking"] = "yes"
             try:

@@ -145,7 +145,8 @@ class SSHServer:
         self.start()
 
     def start(self) -> None:
-        self._listener = socket.create_server((self.address, self._port), backlog=64)
+        family = socket.AF_INET6 if ":" in self.address else socket.AF_INET
+        self._listener = socket.create_server((self.address, self._port), family=family, backlog=64)
         threading.Thread(target=self._accept, args=(self._listener,), daemon=True).start()
 
     def _accept(self, listener: socket.socket) -> None:
@@ -203,11 +204,17 @@ class Tailnet:
         self.write()
 
     def add(
-        self, name: str, *, pinned: bool = True, behaviour: Behaviour | None = None, **fields: Any
+        self,
+        name: str,
+        *,
+        pinned: bool = True,
+        behaviour: Behaviour | None = None,
+        address: str | None = None,
+        **fields: Any,
     ) -> SSHServer:
         """A host with a server; `pinned` means that it runs Tailscale SSH."""
         key = ECDSAKey.generate()
-        address = self._next_address()
+        address = address or self._next_address()
         server = SSHServer(address, self.port, behaviour or Behaviour(), key)
         self.servers[name] = server
         keys = {"sshHostKeys": [f"{key.get_name()} {key.get_base64()}"]} if pinned else {}

@@ -106,6 +106,13 @@ def test_full_names_and_addresses_work(tailnet: Tailnet) -> None:
     assert deployment.connected == {"Architect.Tail1234.ts.net", server.address}
 
 
+@pytest.mark.skipif(not socket.has_dualstack_ipv6(), reason="this machine has no IPv6")
+def test_a_host_with_only_ipv6_is_reached(tailnet: Tailnet) -> None:
+    tailnet.add("qfox", address="::1")
+    deployment = tailnet.deploy("@tailscale/qfox")
+    assert deployment.run("qfox", "echo six") == (True, "six", "")
+
+
 def test_only_the_host_that_fails_is_dropped(tailnet: Tailnet) -> None:
     tailnet.add("qfox")
     deployment = tailnet.deploy("@tailscale/qfox", "@tailscale/qfxo")
