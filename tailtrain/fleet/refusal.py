@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 class Refused(PyinfraError):  # noqa: N818 - it is no fault of the program
     """Stops pyinfra, which prints the message and exits 1."""
 
-    # pyinfra would put the file and line that raised it before the message: right for an error in somebody's
-    # deploy file, noise for a sentence that was meant for the person. Context managers set this on the way up.
+    # pyinfra would put the file and line that raised it before the message: right for an error in a
+    # deploy file, noise for a sentence meant for the person. Context managers set this on the way up.
     @property
     def __traceback__(self) -> TracebackType | None:
         return None
