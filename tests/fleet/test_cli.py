@@ -6,8 +6,9 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -20,7 +21,11 @@ from tailtrain.spec import from_lean_json, lean_default_config, to_lean_json
 from tests.plans.situations import PROJECT
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from click.testing import Result
+
+    Run = Callable[..., "Ended"]
 
 TAILTRAIN = Path(sys.executable).with_name("tailtrain")
 COMMANDS = {"plan", "status", "logs", "report", "fetch", "stop", "resume", "config", "dataset", "lab"}
@@ -50,24 +55,25 @@ def project(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """The real command, in a process of its own: some commands have gevent replace blocking calls."""
-    return subprocess.run(
-        [TAILTRAIN, *arguments],
-        capture_output=True,
-        text=True,
-        check=False,
-        cwd=folder,
-        stdin=subprocess.DEVNULL,
-        timeout=120,
-    )
+@dataclass(frozen=True)
+class Ended:
+    """A command that came to its end."""
+
+    exit_code: int
+    stdout: str
+    stderr: str
 
 
-def one_sentence(result: subprocess.CompletedProcess[str] | Result, *words: str) -> None:
+@pytest.fixture
+def run(ask_command: Callable[..., dict[str, Any]]) -> Run:
+    """Run a command in a folder, in a process of its own."""
+    return lambda folder, *arguments: Ended(**ask_command(folder=str(folder), arguments=arguments))
+
+
+def one_sentence(result: Ended | Result, *words: str) -> None:
     """The command failed as it should: exit code 1, one line, no traceback."""
-    code = result.returncode if isinstance(result, subprocess.CompletedProcess) else result.exit_code
     lines = result.stderr.splitlines()
-    assert code == 1, result.stderr
+    assert result.exit_code == 1, result.stderr
     assert len(lines) == 1, result.stderr
     assert lines[0].startswith("Error: ")
     for word in words:
@@ -83,12 +89,13 @@ def test_help_lists_the_commands() -> None:
     assert listed == COMMANDS
 
 
-def test_help_is_instant() -> None:
+def test_help_is_instant(run: Run) -> None:
     """Half a second of processor time: what a person waits for on an idle machine."""
     started = os.times()
-    assert run(PROJECT, "--help").returncode == 0
-    ended = os.times()
-    used = ended.children_user + ended.children_system - started.children_user - started.children_system
+    ended = subprocess.run([TAILTRAIN, "--help"], capture_output=True, check=False, cwd=PROJECT)
+    assert ended.returncode == 0
+    now = os.times()
+    used = now.children_user + now.children_system - started.children_user - started.children_system
     assert used < 0.5
 
 
@@ -143,7 +150,7 @@ def test_a_document_is_read_and_written_as_it_was(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "command", [["plan"], ["status"], ["logs"], ["report"], ["fetch", "out"], ["config"]]
 )
-def test_a_missing_inventory_is_said(tmp_path: Path, command: list[str]) -> None:
+def test_a_missing_inventory_is_said(run: Run, tmp_path: Path, command: list[str]) -> None:
     one_sentence(run(tmp_path, *command), "inventory.py: no such inventory", "Name the file with --inventory")
 
 
@@ -156,23 +163,25 @@ def test_a_missing_inventory_is_said(tmp_path: Path, command: list[str]) -> None
         ("group_data/all.py", TRAINING.replace("prose", "none"), "none.parquet"),
     ],
 )
-def test_mistakes_in_the_project_are_no_tracebacks(project: Path, file: str, text: str, words: str) -> None:
+def test_mistakes_in_the_project_are_no_tracebacks(
+    run: Run, project: Path, file: str, text: str, words: str
+) -> None:
     (project / file).write_text(text)
     one_sentence(run(project, "config", "--masked"), words)
 
 
-def test_an_inventory_may_import_what_lies_beside_it(project: Path) -> None:
+def test_an_inventory_may_import_what_lies_beside_it(run: Run, project: Path) -> None:
     (project / "sizes.py").write_text('SMALL = {"cores": 1, "ram_gb": 4, "storage_gb": 100}\n')
     text = "from sizes import SMALL\n" + INVENTORY.replace(
         '{"cores": 1, "ram_gb": 4, "storage_gb": 100}', "SMALL"
     )
     (project / "inventory.py").write_text(text)
-    assert run(project, "config", "--masked").returncode == 0
+    assert run(project, "config", "--masked").exit_code == 0
 
 
-def test_the_declared_configuration_is_one_value_of_the_specification(project: Path) -> None:
+def test_the_declared_configuration_is_one_value_of_the_specification(run: Run, project: Path) -> None:
     result = run(project, "config", "--json", "--masked")
-    assert result.returncode == 0, result.stderr
+    assert result.exit_code == 0, result.stderr
     value = from_lean_json(result.stdout)
     # Prose first, code second, whatever the order of the declaration; bytes to the nearest megabyte.
     assert [(d.file, d.records, d.size_mb) for d in value.data_distribution] == [
@@ -201,7 +210,7 @@ def test_the_declared_configuration_is_one_value_of_the_specification(project: P
     ],
 )
 def test_each_domain_has_its_place(
-    project: Path, declared: str, files: list[str], shares: list[tuple[int, int]]
+    run: Run, project: Path, declared: str, files: list[str], shares: list[tuple[int, int]]
 ) -> None:
     text = "\n".join(line for line in TRAINING.splitlines() if not line.startswith("datasets"))
     (project / "group_data" / "all.py").write_text(f"{text}\ndatasets = {declared}\n")
@@ -214,14 +223,14 @@ def test_each_domain_has_its_place(
     ] == shares
 
 
-def test_three_domains_are_more_than_the_form_has_places_for(project: Path) -> None:
+def test_three_domains_are_more_than_the_form_has_places_for(run: Run, project: Path) -> None:
     files = dict.fromkeys(("natural", "coding", "maths"), "data/code.parquet")
     text = "\n".join(line for line in TRAINING.splitlines() if not line.startswith("datasets"))
     (project / "group_data" / "all.py").write_text(f"{text}\ndatasets = {files}\n")
     one_sentence(run(project, "config", "--masked"), "places for two data sets")
 
 
-def test_a_report_needs_a_run_and_a_damaged_one_is_named(project: Path) -> None:
+def test_a_report_needs_a_run_and_a_damaged_one_is_named(run: Run, project: Path) -> None:
     one_sentence(run(project, "report"), "no run has been validated from here")
     folder = project / ".tailtrain" / "runs" / "0123456789abcdef"
     folder.mkdir(parents=True)
@@ -229,7 +238,7 @@ def test_a_report_needs_a_run_and_a_damaged_one_is_named(project: Path) -> None:
     one_sentence(run(project, "report"), "report.json: is damaged")
 
 
-def test_the_newest_report_is_shown(project: Path) -> None:
+def test_the_newest_report_is_shown(run: Run, project: Path) -> None:
     for age, run_id in ((100, "a" * 16), (0, "b" * 16)):
         folder = project / ".tailtrain" / "runs" / run_id
         folder.mkdir(parents=True)
@@ -247,6 +256,6 @@ def test_the_newest_report_is_shown(project: Path) -> None:
     assert f"Run {'b' * 16}: 5 parameters" in run(project, "report").stdout
 
 
-def test_another_inventory_can_be_named(project: Path) -> None:
+def test_another_inventory_can_be_named(run: Run, project: Path) -> None:
     result = run(project, "config", "--inventory", "elsewhere.py")
     one_sentence(result, "elsewhere.py: no such inventory")

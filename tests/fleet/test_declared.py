@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import shutil
-import subprocess
-import sys
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -13,7 +9,7 @@ import pytest
 from tests.plans.situations import PROJECT
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
     from pathlib import Path
 
     Declare = Callable[..., dict[str, Any]]
@@ -30,18 +26,8 @@ datasets = {"natural": "prose.parquet"}
 """
 
 
-@pytest.fixture(scope="module")
-def process() -> Iterator[subprocess.Popen[str]]:
-    command = [sys.executable, "-W", "error", "-m", "tests.fleet.declaring"]
-    with subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=PROJECT
-    ) as running:
-        yield running
-        running.kill()
-
-
 @pytest.fixture
-def declare(process: subprocess.Popen[str], tmp_path: Path) -> Declare:
+def declare(ask_declared: Declare, tmp_path: Path) -> Declare:
     def ask(
         inventory: str = TWO, training: str = TRAINING, override: dict[str, Any] | None = None, **groups: str
     ) -> dict[str, Any]:
@@ -49,16 +35,7 @@ def declare(process: subprocess.Popen[str], tmp_path: Path) -> Declare:
         (tmp_path / "group_data").mkdir(exist_ok=True)
         for group, text in {"all": training, **groups}.items():
             (tmp_path / "group_data" / f"{group}.py").write_text(text)
-        assert process.stdin is not None
-        assert process.stdout is not None
-        process.stdin.write(json.dumps({"folder": str(tmp_path), "override": override or {}}) + "\n")
-        process.stdin.flush()
-        line = process.stdout.readline()
-        if not line:
-            assert process.stderr is not None
-            pytest.fail(process.stderr.read())
-        found: dict[str, Any] = json.loads(line)
-        return found
+        return ask_declared(folder=str(tmp_path), override=override or {})
 
     return ask
 
@@ -78,13 +55,7 @@ def test_a_fleet_is_read_in_the_inventory_s_order(declare: Declare) -> None:
     assert found["protocol"] == "decentralized"
 
 
-def test_the_project_s_own_files_are_a_fleet_of_six(
-    process: subprocess.Popen[str], tmp_path: Path, declare: Declare
-) -> None:
-    del process
-    shutil.copytree(
-        PROJECT / "group_data", tmp_path / "group_data", ignore=shutil.ignore_patterns("__pycache__")
-    )
+def test_the_project_s_own_files_are_a_fleet_of_six(declare: Declare) -> None:
     found = declare((PROJECT / "inventory.py").read_text(), (PROJECT / "group_data" / "all.py").read_text())
     assert [name for name, _, _ in found["nodes"]] == [
         *("qfox", "architect", "judge", "ip-172-31-25-81", "netcup-router", "racknerd-510bd9c")
