@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from tailtrain.planning import layout
-from tailtrain.planning.carried import peers_of, placements_of, run_at_hand
+from tailtrain.planning.carried import peers_of, placements_of, records_moved, run_at_hand
 from tailtrain.planning.hardware import limits_of, require_disk, require_supported
 from tailtrain.planning.node_config import Templates, worker_document
 from tailtrain.planning.observed import Observation, Observed, RunState
@@ -133,6 +133,7 @@ def make_plan(
         settings=settings,
         datasets=tuple(datasets),
         placements=fleet.placements,
+        moved=records_moved(datasets, fleet.placements, answers),
         material=material,
         hosts=tuple(hosts),
         quorum=fleet.quorum,

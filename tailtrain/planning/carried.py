@@ -9,6 +9,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from tailtrain.planning import layout
+from tailtrain.planning.moves import moves
 from tailtrain.planning.node_config import Peer
 from tailtrain.planning.placement import Chunk, Placement, Range, place
 
@@ -47,12 +48,26 @@ def placements_of(
     for dataset in datasets:
         chunks = [Chunk(chunk.sha256, chunk.rows) for chunk in dataset.train]
         if settings.training.data_sharding:
-            previous = {name: ranges for name, a in answers.items() if (ranges := _ranges_on(a, dataset))}
-            placements[dataset.domain] = place(chunks, quotas[dataset.domain], previous)
+            placements[dataset.domain] = place(chunks, quotas[dataset.domain], _owned(dataset, answers))
         else:
             everything = tuple(Range(chunk.sha256, 0, chunk.rows) for chunk in chunks)
             placements[dataset.domain] = {node.hostname: everything for node in nodes}
     return placements
+
+
+def records_moved(
+    datasets: Sequence[PlannedDataset],
+    placements: Mapping[str, Placement],
+    answers: Mapping[str, Observation],
+) -> dict[str, int]:
+    """How many records of each data set come to another node than before, where somebody had any before."""
+    moved = {}
+    for dataset in datasets:
+        if before := _owned(dataset, answers):
+            gained = moves(before, placements[dataset.domain]).gained
+            # What a host has that did not answer is not known.
+            moved[dataset.domain] = sum(records for name, records in gained.items() if name in answers)
+    return moved
 
 
 def peers_of(
@@ -99,6 +114,13 @@ def _config_on(answer: Observation) -> Mapping[str, Any]:
     except ValueError:
         return {}
     return document if isinstance(document, dict) else {}
+
+
+def _owned(
+    dataset: PlannedDataset, answers: Mapping[str, Observation]
+) -> dict[str, tuple[tuple[str, int, int], ...]]:
+    """What each host owns now of a data set, where it owns any."""
+    return {name: ranges for name, answer in answers.items() if (ranges := _ranges_on(answer, dataset))}
 
 
 def _ranges_on(answer: Observation, dataset: PlannedDataset) -> tuple[tuple[str, int, int], ...]:

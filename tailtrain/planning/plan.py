@@ -107,7 +107,8 @@ class Plan:
     """What will happen.
 
     `id` is a hash of everything that will be done, and of why. `quorum` nodes, with the primary, must be left
-    for a phase to begin: all of them where fault tolerance is off.
+    for a phase to begin: all of them where fault tolerance is off. `moved` counts, for each data set that
+    nodes have, the records that come to another node than before.
     """
 
     id: str
@@ -116,6 +117,7 @@ class Plan:
     settings: Settings
     datasets: tuple[PlannedDataset, ...]
     placements: Mapping[str, Placement]
+    moved: Mapping[str, int]
     material: Material
     hosts: tuple[HostPlan, ...]
     quorum: int

@@ -145,7 +145,12 @@ def _shares(plan: Plan) -> list[str]:
     ]
     cores, share = sum(h.node.cores for h in plan.hosts), sum(h.share for h in plan.hosts)
     rows.append(("sum", "", cores, f"{share}/65536", *totals, ""))
-    return table(rows, right=range(2, 4 + len(domains)), indent=0)
+    moved = [
+        f"{counted(records, 'record')} of {domain} to another node than before"
+        for domain, records in plan.moved.items()
+        if records
+    ]
+    return [*table(rows, right=range(2, 4 + len(domains)), indent=0), *moved]
 
 
 def _work(plan: Plan) -> Iterator[str]:

@@ -166,6 +166,9 @@ def test_a_seventh_node_takes_its_share_and_little_else_moves() -> None:
         quota = after.host(SEVENTH.hostname).quotas[each.domain]
         # The seventh's own share, and one record where a rounding falls otherwise.
         assert quota <= moved.records <= quota + 1
+        assert after.moved[each.domain] == moved.records
+    assert set(before.moved.values()) == {0}
+    assert Situation().plan().moved == {}
     assert sum(len(host.chunks) for host in after.hosts if host.node.hostname in NAMES) <= 1
 
 
@@ -202,6 +205,19 @@ def test_a_fleet_of_one_needs_no_peer(tmp_path: Path) -> None:
     path.write_text(next(change.after for change in host.files if change.path == layout.CONFIG))
     assert load_config(path).coordination.peers == ()
     assert not host.does("model")
+
+
+def test_records_of_a_host_that_is_away_do_not_count_as_moved() -> None:
+    situation = Situation().applied().unreachable("judge", "no answer")
+    assert set(situation.plan().moved.values()) == {0}
+    assert "another node than before" not in situation.text()
+
+
+def test_a_file_that_is_not_there_yet_is_shown_whole() -> None:
+    text = Situation().shown_diff().text()
+    assert f"{layout.CONFIG} on judge\n  --- no such file\n  +++ planned\n  @@ -0,0 +1," in text
+    assert "--- on the host" not in text
+    assert f"{layout.UNIT_DIR}/{layout.WORKER_UNIT} on judge, netcup-router\n" in text
 
 
 def test_every_action_has_its_place_in_the_order() -> None:
