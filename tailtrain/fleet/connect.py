@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from pyinfra.api import Config, State
 from pyinfra.api.connect import connect_all, disconnect_all
 from pyinfra.api.exceptions import PyinfraError
-from pyinfra.api.state import BaseStateCallback, StateStage
+from pyinfra.api.state import StateStage
 from pyinfra.context import ctx_inventory, ctx_state
 from pyinfra_cli.exceptions import UnexpectedExternalError
 from pyinfra_cli.inventory import make_inventory
@@ -22,17 +22,7 @@ from tailtrain.errors import DeclarationError, FleetError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from pyinfra.api.host import Host
     from pyinfra.api.inventory import Inventory
-
-
-class _Reasons(BaseStateCallback):
-    """Remembers why a host could not be connected to."""
-
-    @staticmethod
-    def host_connect_error(state: State, host: Host, error: Exception) -> None:
-        del state
-        host.connector_data["unreachable"] = str(error)
 
 
 @contextmanager
@@ -44,7 +34,6 @@ def connected(inventory: Path) -> Iterator[State]:
         FleetError: no host at all could be connected to.
     """
     state = declared_state(inventory)
-    state.add_callback_handler(_Reasons())
     state.set_stage(StateStage.Connect)
     try:
         connect_all(state)

@@ -71,7 +71,8 @@ def probe(
 
     def ask(host: Host) -> Observation | Unreachable:
         if host not in connected:
-            return Unreachable(host.name, "could not be connected to; the reason is shown above")
+            reason = host.connector_data.get("unreachable", "left out by --limit or --exclude")
+            return Unreachable(host.name, reason)
         try:
             before = time.time()
             reply = remote.ask(host, (verify, probe_program), request, timeout=180)

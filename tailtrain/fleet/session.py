@@ -153,6 +153,9 @@ def begin(state: State) -> Session:
     bundle = material.bundle(project, wheels, settings.package_index)
     datasets = planned_datasets(project, declared)
     hosts = list(state.inventory)
+    if state.should_raise_failed_hosts is not None:
+        # Without -y pyinfra asks after every failure whether to go on; the gate decides that.
+        state.should_raise_failed_hosts = lambda _: False
     observed = probe.probe(hosts, set(state.active_hosts), datasets)
     identities = {
         node.hostname: kept_identity(project / WORK_DIR / "identities", node.hostname)

@@ -141,7 +141,7 @@ def test_a_policy_denial_is_told_in_the_servers_words(tailnet: Tailnet) -> None:
     deployment = tailnet.deploy("@tailscale/qfox", "@tailscale/architect", ssh_user="root")
     assert deployment.connected == {"architect"}
     message = deployment.errors["qfox"]
-    assert message.startswith("qfox: the tailnet's policy does not permit to log in as root")
+    assert message.startswith("the tailnet's policy does not permit to log in as root")
     assert denial.strip() in message
 
 
@@ -242,7 +242,7 @@ def test_a_plain_sshd_that_wants_a_key_we_lack_says_so(tailnet: Tailnet, tmp_pat
     message = tailnet.deploy("@tailscale/qfox", ssh_user="deploy", ssh_known_hosts_file=known_hosts).errors[
         "qfox"
     ]
-    assert message.startswith("qfox: the SSH server refused the login as deploy")
+    assert message.startswith("the SSH server refused the login as deploy")
     assert "it accepts publickey" in message
     assert "sudo tailscale set --ssh" in message
 
