@@ -19,6 +19,9 @@ Phase = Literal["ready", "training", "paused", "finished"]
 READY_SECONDS = 20.0
 """A node that waits repeats its announcement every few seconds; one older than this is not live."""
 
+LATE_SECONDS = 10.0
+"""This long after a round's end every live node has averaged, or has said that it is paused."""
+
 
 @dataclass(frozen=True)
 class Announcement:
@@ -93,36 +96,34 @@ View = Mapping[str, Announcement]
 
 def ready_nodes(view: View, now: float) -> set[str]:
     """Nodes that wait for the clock to start, and said so lately."""
+    return {name for name, said in view.items() if said.phase == "ready" and now - said.sent < READY_SECONDS}
+
+
+def nodes_in_round(view: View, number: int, now: float) -> set[str]:
+    """Nodes that take part in this round: one whose averaging is slow keeps saying that it is paused."""
     return {
-        name for name, said in view.items() if said.phase == "ready" and now - said.sent < READY_SECONDS
+        name
+        for name, said in view.items()
+        if said.in_round
+        and said.round == number
+        and (now < said.ends + LATE_SECONDS or (said.phase == "paused" and now - said.sent < READY_SECONDS))
     }
 
 
-def nodes_in_round(view: View, number: int) -> set[str]:
-    """Nodes that take part in this round."""
-    return {name for name, said in view.items() if said.in_round and said.round == number}
-
-
-def leader_of(view: View, serving: Iterable[str], now: float, patience: float) -> Announcement | None:
+def leader_of(view: View, serving: Iterable[str], now: float) -> Announcement | None:
     """The node to follow: of those that can serve their state, the one furthest on.
-
-    A node that says it works on a round that ended longer than `patience` ago is gone, not late.
 
     Args:
         view: what is announced.
         serving: the nodes that can serve their state (in centralized coordination the primary alone).
         now: this node's clock.
-        patience: seconds after a round's end within which its averaging is over, or a pause is announced.
     """
+    candidates = set(serving)
     live = [
         said
         for said in view.values()
-        if said.node in set(serving)
-        and (
-            said.phase == "finished"
-            or (said.phase == "training" and now < said.ends + patience)
-            or (said.phase == "paused" and now - said.sent < READY_SECONDS)
-        )
+        if said.node in candidates
+        and (said.phase == "finished" or said.node in nodes_in_round(view, said.round, now))
     ]
     return max(
         live, key=lambda said: (said.phase == "finished", said.round, said.committed, said.node), default=None

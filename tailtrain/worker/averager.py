@@ -4,9 +4,9 @@ Written against hivemind 1.1.12, which the lock pins. What is changed, and why:
 
 - The mean itself is sent back, not its difference from what a node sent: `t + (mean - t)` rounds differently
   on each node, and nodes that should agree would differ in their last bits.
-- Nothing is written into the averaged tensors until all parts have arrived. If a peer fails in between,
-  hivemind leaves the missing parts as they were, differently on each node; here the averaging fails and is
-  tried again.
+- All or nothing. If a peer fails in between, hivemind averages the rest of the vector without it, or leaves
+  parts as they were, differently on each node. Here a reducer that lost a sender answers nobody, and nothing
+  is written until all parts have arrived: the averaging fails for all members and is tried again.
 - Only peers that the configuration names may join, be joined, or download the state (libp2p has proved their
   peer ids when the connection opened), and only with a message that passes the checks.
 - Group size and round are set for each averaging without a new averager process.
@@ -26,6 +26,7 @@ import torch
 from hivemind.averaging import DecentralizedAverager
 from hivemind.averaging.allreduce import AllreduceException, AllReduceRunner
 from hivemind.averaging.group_info import GroupInfo
+from hivemind.averaging.key_manager import GroupKeyManager
 from hivemind.averaging.partition import BannedException
 from hivemind.compression import deserialize_torch_tensor, serialize_torch_tensor
 from hivemind.p2p import P2PContext, PeerID
@@ -36,6 +37,8 @@ from hivemind.utils.streaming import combine_from_streaming
 
 from tailtrain.errors import PeerError
 from tailtrain.worker.ledger import Contribution, read_contribution
+
+_EMPTY_LOOK_SECONDS = 0.1
 
 State = tuple[dict[str, Any], Sequence[torch.Tensor]]
 
@@ -57,6 +60,9 @@ class _ExactRunner(AllReduceRunner):  # type: ignore[misc]  # hivemind is untype
             mean = await self.tensor_part_reducer.accumulate_part(
                 sender_index, part_index, part, weight=self.weight
             )
+            if self.banned_senders:
+                self.tensor_part_container.register_failed_reducer(peer_index)
+                return
             self.tensor_part_container.register_processed_part(peer_index, part_index, mean)
 
     async def _accumulate_parts_streaming(
@@ -66,7 +72,11 @@ class _ExactRunner(AllReduceRunner):  # type: ignore[misc]  # hivemind is untype
         try:
             loop = asyncio.get_running_loop()
             async for part, weight, compression in amap_in_executor(
-                lambda msg: (deserialize_torch_tensor(msg.tensor_part), msg.weight, msg.tensor_part.compression),
+                lambda msg: (
+                    deserialize_torch_tensor(msg.tensor_part),
+                    msg.weight,
+                    msg.tensor_part.compression,
+                ),
                 stream,
                 max_prefetch=self.tensor_part_container.prefetch,
             ):
@@ -76,12 +86,24 @@ class _ExactRunner(AllReduceRunner):  # type: ignore[misc]  # hivemind is untype
                     )
                 except BannedException:
                     break
+                if self.banned_senders:
+                    raise AllreduceException("a peer failed while averaging")
                 part_index += 1
                 answer = await loop.run_in_executor(None, serialize_torch_tensor, mean, compression)
                 yield averaging_pb2.AveragingData(code=averaging_pb2.AVERAGED_PART, tensor_part=answer)
         finally:
             if part_index != self.tensor_part_reducer.num_parts:
                 await self._ban_sender(self.sender_peer_ids[sender_index])
+
+
+class _PacedKeyManager(GroupKeyManager):  # type: ignore[misc]  # hivemind is untyped
+    """Looks for peers at a bearable rate: hivemind's own asks again at once, and fills a processor with it."""
+
+    async def get_averagers(self, group_key: str, only_active: bool) -> Any:  # noqa: FBT001 - hivemind's signature
+        found = await super().get_averagers(group_key, only_active)
+        if not found:
+            await asyncio.sleep(_EMPTY_LOOK_SECONDS)
+        return found
 
 
 class Averager(DecentralizedAverager):  # type: ignore[misc]  # hivemind is untyped
@@ -110,7 +132,9 @@ class Averager(DecentralizedAverager):  # type: ignore[misc]  # hivemind is unty
     def set_round(self, number: int, group_size: int) -> None:
         """From now on look only for peers in this round, and stop looking when `group_size` are together."""
         future = MPFuture()
-        self._outer_pipe.send(("_set_round", [], {"number": number, "group_size": group_size, "future": future}))
+        self._outer_pipe.send(
+            ("_set_round", [], {"number": number, "group_size": group_size, "future": future})
+        )
         future.result()
 
     def download_state(self, peer: PeerID, timeout: float) -> tuple[Any, list[torch.Tensor]] | None:
@@ -134,9 +158,8 @@ class Averager(DecentralizedAverager):  # type: ignore[misc]  # hivemind is unty
         matchmaking = self._matchmaking
         self._round = number
         # Peers meet under a key with the round in it, so different rounds never mix.
-        matchmaking.group_key_manager.group_bits = f"{number:b}"
+        matchmaking.group_key_manager = _PacedKeyManager(self.dht, self.prefix, f"{number:b}", None)
         matchmaking.target_group_size = group_size
-        matchmaking.group_key_manager.target_group_size = group_size
         matchmaking.potential_leaders.target_group_size = group_size
         future.set_result(None)
 
@@ -201,7 +224,9 @@ class Averager(DecentralizedAverager):  # type: ignore[misc]  # hivemind is unty
     ) -> AsyncIterator[averaging_pb2.DownloadData]:
         """Send the committed state to a peer, if it is one of ours."""
         if context.remote_id not in self._members:
-            self._refuse(PeerError("a peer that is not of this run asks for the state", found=str(context.remote_id)))
+            self._refuse(
+                PeerError("a peer that is not of this run asks for the state", found=str(context.remote_id))
+            )
             return
         async for response in super().rpc_download_state(request, context):
             yield response
@@ -221,7 +246,11 @@ class Averager(DecentralizedAverager):  # type: ignore[misc]  # hivemind is unty
         return await super()._aggregate_with_group(group_info, min_vector_size, **options)
 
     async def _run_allreduce_inplace_(
-        self, tensors: Sequence[torch.Tensor], group_info: GroupInfo, group_id: bytes | None = None, **options: Any
+        self,
+        tensors: Sequence[torch.Tensor],
+        group_info: GroupInfo,
+        group_id: bytes | None = None,
+        **options: Any,
     ) -> None:
         group_id = group_info.group_id if group_id is None else group_id
         runner = _ExactRunner(

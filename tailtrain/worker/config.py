@@ -199,7 +199,9 @@ class _Section:
         value = self.take(name)
         fits = type(value) in {int, float} and math.isfinite(value) and value >= low
         if not fits or (above is not None and value <= above):
-            raise self.bad(name, value, f"a number {f'above {above}' if above is not None else f'from {low}'}")
+            raise self.bad(
+                name, value, f"a number {f'above {above}' if above is not None else f'from {low}'}"
+            )
         return float(value)
 
     def flag(self, name: str) -> bool:
@@ -226,7 +228,9 @@ class _Section:
     def end(self) -> None:
         if self._raw:
             name = sorted(self._raw)[0]
-            raise WorkerError("nobody knows this setting", field=self.where(name), found=_short(self._raw[name]))
+            raise WorkerError(
+                "nobody knows this setting", field=self.where(name), found=_short(self._raw[name])
+            )
 
 
 def _short(value: Any) -> str:

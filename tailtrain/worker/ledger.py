@@ -244,7 +244,9 @@ class Fields:
     def end(self) -> None:
         """Refuse what was not taken."""
         if self._raw:
-            raise PeerError("a peer's message has an unknown field", host=self.who, field=_short(next(iter(self._raw))))
+            raise PeerError(
+                "a peer's message has an unknown field", host=self.who, field=_short(next(iter(self._raw)))
+            )
 
     def _bad(self, name: str, value: Any) -> PeerError:
         return PeerError("a peer's message is not acceptable", host=self.who, field=name, found=_short(value))

@@ -34,7 +34,9 @@ def load_data_set(state_dir: Path, domain: DomainConfig) -> DataSet:
     try:
         content = path.read_bytes()
     except OSError as error:
-        raise WorkerError("a manifest is not here", field=str(path), found=error.strerror, fix=_FIX) from error
+        raise WorkerError(
+            "a manifest is not here", field=str(path), found=error.strerror, fix=_FIX
+        ) from error
     found = hashlib.sha256(content).hexdigest()
     if found != domain.manifest:
         raise WorkerError("a manifest is damaged", field=str(path), found=found, fix=_FIX)
@@ -49,7 +51,11 @@ def load_data_set(state_dir: Path, domain: DomainConfig) -> DataSet:
     if both := data_set.train.intersection(data_set.heldout):
         raise WorkerError("a chunk is both trained on and held out", field=str(path), found=min(both))
     for what, chunks, allowed in (
-        ("a chunk of this node's share is not a training chunk", {r.chunk for r in domain.ranges}, data_set.train),
+        (
+            "a chunk of this node's share is not a training chunk",
+            {r.chunk for r in domain.ranges},
+            data_set.train,
+        ),
         ("a held-out chunk is not one of the data set's", set(domain.heldout), frozenset(data_set.heldout)),
     ):
         if strange := chunks - allowed:

@@ -14,6 +14,7 @@ from typing import Any, Literal
 
 from tailtrain.errors import PeerError, WorkerError
 from tailtrain.worker.announcements import (
+    LATE_SECONDS,
     READY_SECONDS,
     Announcement,
     Phase,
@@ -28,6 +29,7 @@ from tailtrain.worker.node_state import NodeState
 from tailtrain.worker.status import StatusFile, log
 from tailtrain.worker.swarm import Averaged, Swarm
 from tailtrain.worker.trainer import NO_WORK, Work
+from tailtrain.worker.weights import is_finite
 
 _POLL_SECONDS = 0.25
 _LOOK_SECONDS = 1.0
@@ -129,12 +131,11 @@ class RoundLoop:
 
     def _leader(self, view: View) -> Announcement | None:
         """Whose round to join. In centralized coordination only the primary has the state, so only it leads."""
-        now, patience = time.time(), self._config.training.averaging_timeout_seconds
-        serving = self._serving(now)
-        leader = leader_of(view, serving, now, patience)
+        now = time.time()
+        leader = leader_of(view, self._serving(now), now)
         if leader is None and self._config.centralized and self._config.is_primary:
             # The primary came back while the others still work on the round after its checkpoint.
-            follower = leader_of(view, self._peers, now, patience)
+            follower = leader_of(view, self._peers, now)
             if follower is not None and follower.round == self._state.commit.round + 1 and follower.in_round:
                 return follower
         return leader
@@ -197,11 +198,7 @@ class RoundLoop:
     def _waiting(self, view: View) -> set[str]:
         """Nodes that would take part at once, this one included."""
         now = time.time()
-        busy = {
-            name
-            for name, said in view.items()
-            if said.in_round and (now < said.ends or (said.phase == "paused" and now - said.sent < READY_SECONDS))
-        }
+        busy = {name for name, said in view.items() if name in nodes_in_round(view, said.round, now)}
         return {self._config.node} | ready_nodes(view, now) | busy
 
     # One round.
@@ -252,16 +249,17 @@ class RoundLoop:
             view = self._look()
             if self._overtaken(view, current.number):
                 return None
-            expected = nodes_in_round(view, current.number) | {self._config.node}
+            expected = nodes_in_round(view, current.number, time.time()) | {self._config.node}
             own = self._contribution(current, work, attempt_began)
             if len(expected) == 1 and self._config.coordination.quorum == 1:
                 return Averaged(vector, {own.node: own}), time.time() - attempt_began, view
-            averaged = self._attempt(current, vector, own, len(expected), began)
-            if averaged == "overtaken":
-                return None
-            if isinstance(averaged, Averaged):
-                return averaged, time.time() - attempt_began, view
-            if not self._config.training.fault_tolerance and time.time() - began > self._timeout:
+            if len(expected) >= self._needed:
+                averaged = self._attempt(current, vector, own, len(expected), began)
+                if averaged == "overtaken":
+                    return None
+                if isinstance(averaged, Averaged):
+                    return averaged, time.time() - attempt_began, view
+            if self._too_late(began):
                 raise self._lost(set(self._config.nodes) - expected)
             self._pause(view, current)
             self._sleep(_RETRY_SECONDS)
@@ -286,7 +284,7 @@ class RoundLoop:
                         return "overtaken"
                     self._pause(view, current)
                     looked = time.time()
-                if not self._config.training.fault_tolerance and now - began > self._timeout:
+                if self._too_late(began):
                     return None
         except PeerError as error:
             log(f"round {current.number}: {error}; trying again")
@@ -295,10 +293,9 @@ class RoundLoop:
             attempt.cancel()
 
     def _acceptable(self, averaged: Averaged, current: Round) -> bool:
-        total = sum(member.tokens for member in averaged.group.values())
-        if total and bool(averaged.mean.isfinite().all()):
+        if is_finite(averaged.mean):
             return True
-        log(f"round {current.number}: nothing was trained, or the mean is not finite; not committed")
+        log(f"round {current.number}: the mean is not finite; not committed")
         return False
 
     def _contribution(self, current: Round, work: Work, arrived: float) -> Contribution:
@@ -333,17 +330,18 @@ class RoundLoop:
 
     def _pause(self, view: View, current: Round) -> None:
         """Say that this node waits for others, and whom it misses."""
-        present = nodes_in_round(view, current.number) | {self._config.node}
+        present = nodes_in_round(view, current.number, time.time()) | {self._config.node}
         self._introduce(view)
         self._say_now_and_then("paused", current.number, current.ends)
-        self._status.set("paused", self._waits_for(present), **self._committed())
+        enough = len(present) >= self._needed
+        self._status.set("averaging" if enough else "paused", self._waits_for(present), **self._committed())
 
     def _waits_for(self, present: set[str]) -> str:
         missing = sorted(set(self._config.nodes) - present)
         quorum = self._config.coordination.quorum
         needs = f"{len(present)} of {len(self._config.nodes)} nodes are here, {quorum} are needed"
         if not missing:
-            return "all nodes are here"
+            return "all nodes are here; waits for their answers"
         if len(present) >= quorum and self._primary in missing:
             return f"waits for the primary {self._primary}; {needs}"
         return f"waits for {', '.join(missing)}; {needs}"
@@ -365,7 +363,8 @@ class RoundLoop:
             busy = {
                 name
                 for name, said in view.items()
-                if said.phase != "finished" and (said.ends > time.time() - self._timeout or said.phase == "ready")
+                if said.phase != "finished"
+                and (said.ends > time.time() - self._timeout or said.phase == "ready")
             }
             if not busy:
                 return
@@ -380,6 +379,17 @@ class RoundLoop:
     @property
     def _timeout(self) -> float:
         return self._config.training.averaging_timeout_seconds
+
+    @property
+    def _needed(self) -> int:
+        """How many nodes an averaging takes: the quorum, or all in a run that tolerates no loss."""
+        tolerant = self._config.training.fault_tolerance
+        return self._config.coordination.quorum if tolerant else len(self._config.nodes)
+
+    def _too_late(self, began: float) -> bool:
+        """Whether a run that tolerates no loss has waited long enough to call a node lost."""
+        patience = max(self._timeout, LATE_SECONDS + _SAY_SECONDS)
+        return not self._config.training.fault_tolerance and time.time() - began > patience
 
     @property
     def _start_timeout(self) -> float:
@@ -439,7 +449,9 @@ class RoundLoop:
                 "group": [averaged.group[node].to_progress() for node in sorted(averaged.group)],
                 "total_tokens": self._state.commit.total_tokens,
                 "weights_sha256": self._state.commit.digest,
-                "live": sorted({self._config.node, *averaged.group, *nodes_in_round(view, current.number)}),
+                "live": sorted(
+                    {self._config.node, *averaged.group, *nodes_in_round(view, current.number, time.time())}
+                ),
             }
         )
         self._status.set(

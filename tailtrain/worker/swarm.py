@@ -8,6 +8,7 @@ partition alike.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterable
 from concurrent.futures import CancelledError, TimeoutError as FutureTimeoutError
 from contextlib import suppress
@@ -69,7 +70,10 @@ class Attempt:
             raise PeerError("the averaging was cancelled") from None
         except Exception as error:  # hivemind raises many classes; none of them ends this node
             raise PeerError("an averaging did not succeed", found=str(error)) from error
-        group = {self._members[peer]: read_contribution(said, self._members.values()) for peer, said in gathered.items()}
+        group = {
+            self._members[peer]: read_contribution(said, self._members.values())
+            for peer, said in gathered.items()
+        }
         with self._averager.get_tensors() as (vector,):
             return Averaged(vector.clone(), group)
 
@@ -93,7 +97,8 @@ class Swarm:
         own = config.coordination
         self._client = config.centralized and not config.is_primary
         self._addresses = {
-            peer.node: (PeerID.from_base58(peer.peer_id), f"/ip4/{peer.address}/tcp/{peer.port}") for peer in own.peers
+            peer.node: (PeerID.from_base58(peer.peer_id), f"/ip4/{peer.address}/tcp/{peer.port}")
+            for peer in own.peers
         }
         self._key = f"tailtrain.{PROTOCOL}.{config.run_id}.nodes"
         # Longer than any pause between two announcements of a live node, and always the same: the table keeps
@@ -113,6 +118,8 @@ class Swarm:
             startup_timeout=_START_SECONDS,
             cache_locally=False,
             cache_nearest=0,
+            blacklist_time=1.0,  # hivemind's own grows without limit, and a returning primary stays unseen
+            backoff_rate=1.0,
         )
         timeout = training.averaging_timeout_seconds
         self._members = {peer_id: node for node, (peer_id, _) in self._addresses.items()}
@@ -145,11 +152,11 @@ class Swarm:
 
     def introduce(self, nodes: Iterable[str]) -> None:
         """Connect to these peers, so that they and this node appear in each other's tables."""
-        reachable = self.serves()
+        wanted, answering = set(nodes), self.serves()
         targets = [
-            (peer_id.to_bytes(), address)
+            (peer_id.to_bytes(), address, node in answering)
             for node, (peer_id, address) in self._addresses.items()
-            if node in set(nodes) and node in reachable
+            if node in wanted
         ]
         if targets:
             self._dht.run_coroutine(partial(_introduce, targets=targets), return_future=True)
@@ -263,14 +270,19 @@ def open_swarm(config: WorkerConfig, size: int, current_state: Callable[[], Stat
         ) from error
 
 
-async def _introduce(_dht: DHT, node: DHTNode, targets: list[tuple[bytes, str]]) -> None:
-    """Runs in hivemind's table process: dial each peer and exchange table entries."""
-    import asyncio  # noqa: PLC0415 - the function is sent to that process by name
+async def _introduce(_dht: DHT, node: DHTNode, targets: list[tuple[bytes, str, bool]]) -> None:
+    """Runs in hivemind's table process: dial each peer and exchange table entries.
 
-    async def one(peer: PeerID, address: str) -> None:
+    A client-mode peer answers no requests, but is dialled too: it may be in libp2p's back-off after it failed
+    to reach this node, and uses the connection that this node opens.
+    """
+
+    async def one(peer: PeerID, address: str, answers: bool) -> None:  # noqa: FBT001 - private and local
         with suppress(Exception):  # a peer that is not up yet is asked again
-            await asyncio.wait_for(node.p2p._client.connect(peer, [Multiaddr(address)]), _INTRODUCTION_SECONDS)  # noqa: SLF001 - no public way to add an address
-            await node.protocol.call_ping(peer, validate=False)
+            # There is no public way to name a peer's address after the start.
+            connecting = node.p2p._client.connect(peer, [Multiaddr(address)])  # noqa: SLF001
+            await asyncio.wait_for(connecting, _INTRODUCTION_SECONDS)
+            if answers:
+                await node.protocol.call_ping(peer)
 
-    await asyncio.gather(*(one(PeerID(peer), address) for peer, address in targets))
-
+    await asyncio.gather(*(one(PeerID(peer), address, answers) for peer, address, answers in targets))

@@ -102,7 +102,9 @@ def _final_model(config: WorkerConfig) -> tuple[bytes, str]:
     return content, sha256
 
 
-def heldout_records(domain: DomainConfig, data_set: DataSet, store: ChunkStore, most_bytes: int) -> list[bytes]:
+def heldout_records(
+    domain: DomainConfig, data_set: DataSet, store: ChunkStore, most_bytes: int
+) -> list[bytes]:
     """Held-out records up to `most_bytes`, the same on all nodes: one from each chunk in turn.
 
     Raises:

@@ -40,7 +40,9 @@ class FlatWeights:
     def views(self, vector: Tensor) -> dict[str, Tensor]:
         """A vector of this layout as named tensors that share its memory."""
         parts = vector.split([shape.numel() for shape in self._shapes.values()])
-        return {name: part.view(shape) for (name, shape), part in zip(self._shapes.items(), parts, strict=True)}
+        return {
+            name: part.view(shape) for (name, shape), part in zip(self._shapes.items(), parts, strict=True)
+        }
 
     def to_bytes(self, vector: Tensor) -> bytes:
         """A vector of this layout as a safetensors file with the model's parameter names."""
@@ -55,7 +57,9 @@ class FlatWeights:
         """
         tensors = read_tensors(content)
         if {name: tensor.shape for name, tensor in tensors.items()} != self._shapes:
-            raise CheckpointError("the weights are of another model", fix="Use the configuration they were made with")
+            raise CheckpointError(
+                "the weights are of another model", fix="Use the configuration they were made with"
+            )
         vector = torch.cat([tensors[name].reshape(-1).float() for name in self._shapes])
         if not is_finite(vector):
             raise CheckpointError("the weights contain values that are not finite")

@@ -46,7 +46,10 @@ def code(count: int, seed: int) -> list[str]:
     """Records of another domain; some are long."""
     choose = random.Random(seed)
     return [
-        "\n".join(f"def f{choose.randint(0, 9)}(x):\n    return x + {choose.randint(0, 9)}" for _ in range(choose.randint(1, 30)))
+        "\n".join(
+            f"def f{choose.randint(0, 9)}(x):\n    return x + {choose.randint(0, 9)}"
+            for _ in range(choose.randint(1, 30))
+        )
         for _ in range(count)
     ]
 
@@ -110,7 +113,10 @@ class Fleet:
             state = self.state(index)
             state.mkdir(parents=True)
             (state / "identity.key").write_bytes(key)
-            domains = [write_data_set(state, "natural", words(400, 1)), write_data_set(state, "code", code(60, 2))]
+            domains = [
+                write_data_set(state, "natural", words(400, 1)),
+                write_data_set(state, "code", code(60, 2)),
+            ]
             for domain in domains:
                 domain["ranges"] = domain["ranges"][index::size]
             self.configs.append({
@@ -152,7 +158,14 @@ class Fleet:
         for index in indices or range(self.size):
             log = (self.root / f"n{index}.log").open("ab")
             self.processes[index] = subprocess.Popen(
-                [sys.executable, "-m", "tailtrain.worker", "train", "--config", str(self.write_config(index))],
+                [
+                    sys.executable,
+                    "-m",
+                    "tailtrain.worker",
+                    "train",
+                    "--config",
+                    str(self.write_config(index)),
+                ],
                 cwd=ROOT,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
@@ -162,8 +175,17 @@ class Fleet:
             log.close()
 
     def command(self, index: int, name: str, content: bytes = b"") -> subprocess.CompletedProcess[bytes]:
-        arguments = [sys.executable, "-m", "tailtrain.worker", name, "--config", str(self.write_config(index))]
-        return subprocess.run(arguments, cwd=ROOT, input=content, capture_output=True, timeout=120, check=False)
+        arguments = [
+            sys.executable,
+            "-m",
+            "tailtrain.worker",
+            name,
+            "--config",
+            str(self.write_config(index)),
+        ]
+        return subprocess.run(
+            arguments, cwd=ROOT, input=content, capture_output=True, timeout=120, check=False
+        )
 
     def kill(self, index: int) -> None:
         """The power cut: all processes of the node at once."""
@@ -178,7 +200,8 @@ class Fleet:
     def wait(self, seconds: float, *indices: int) -> list[int]:
         ends = time.monotonic() + seconds
         return [
-            self.processes[index].wait(max(0.1, ends - time.monotonic())) for index in indices or range(self.size)
+            self.processes[index].wait(max(0.1, ends - time.monotonic()))
+            for index in indices or range(self.size)
         ]
 
     def status(self, index: int) -> dict[str, Any]:
@@ -217,7 +240,9 @@ def make_fleet(tmp_path: Path) -> Iterator[Callable[..., Fleet]]:
     fleets: list[Fleet] = []
 
     def make(size: int = 2, *, protocol: str = "decentralized", quorum: int = 2, **training: Any) -> Fleet:
-        fleets.append(Fleet(tmp_path / f"fleet{len(fleets)}", size, protocol=protocol, quorum=quorum, **training))
+        fleets.append(
+            Fleet(tmp_path / f"fleet{len(fleets)}", size, protocol=protocol, quorum=quorum, **training)
+        )
         return fleets[-1]
 
     yield make
