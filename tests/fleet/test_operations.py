@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import shlex
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from pyinfra.api import Inventory, State
 from pyinfra.context import ctx_host, ctx_state
 
@@ -131,6 +134,17 @@ def test_the_environment_is_built_from_hashes_alone() -> None:
         *("--extra-index-url", "https://i"),
         *rest,
     )
+
+
+words = st.text(st.characters(codec="utf-8", exclude_characters="\0"), min_size=1)
+
+
+@given(environment=words, lock=words, source=words)
+def test_no_name_can_break_out_of_its_place_in_a_command(environment: str, lock: str, source: str) -> None:
+    for options in ({"wheels": source}, {"package_index": source}):
+        commands = build_commands(environment, lock, **options)
+        line = " && ".join(map(shlex.join, commands))
+        assert shlex.split(line) == [word for command in commands for word in (*command, "&&")][:-1]
 
 
 def test_an_error_of_ours_fails_the_host_with_one_line() -> None:

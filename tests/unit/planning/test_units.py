@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+import subprocess
 from typing import TYPE_CHECKING
 
 import pytest
@@ -11,6 +13,8 @@ from tailtrain.spec import NodeReserve
 from tests.plans.situations import GIB, MATERIAL, NAMES, PRIMARY, Situation
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from tailtrain.planning.plan import HostPlan
 
 UNITS = (layout.WORKER_UNIT, layout.VALIDATE_UNIT)
@@ -124,3 +128,26 @@ def test_files_are_closed_to_whom_they_do_not_concern() -> None:
     modes = {change.path: (change.mode, change.group) for change in Situation().plan().host("judge").files}
     assert modes[layout.CONFIG] == ("0640", layout.ACCOUNT)
     assert {modes[f"{layout.UNIT_DIR}/{name}"] for name in UNITS} == {("0644", "root")}
+
+
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="needs systemd-analyze")
+@pytest.mark.parametrize("host", [PRIMARY, "judge"])
+def test_systemd_finds_nothing_to_say_and_little_exposed(host: str, tmp_path: Path) -> None:
+    plan = Situation().plan().host(host)
+    python = f"{layout.environment(MATERIAL.locks[plan.lock])}/bin/python"
+    for name in UNITS:
+        text = next(change.after for change in plan.files if change.path.endswith(name))
+        path = tmp_path / name
+        path.write_text(text.replace(python, "/bin/true"))
+        verified = subprocess.run(
+            ["systemd-analyze", "verify", "--man=no", path], capture_output=True, text=True, check=False
+        )
+        assert (verified.returncode, verified.stderr) == (0, "")
+        # On systemd's scale of 0 (shut in) to 100 (exposed).
+        exposed = subprocess.run(
+            ["systemd-analyze", "security", "--offline=yes", "--no-pager", "--threshold=20", path],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert exposed.returncode == 0, exposed.stdout
