@@ -47,16 +47,20 @@ def make_layers(settings: Settings, wheels: Path | None, progress: Progress) -> 
     Raises:
         LabError: a part cannot be made.
     """
+    cache = settings.cache
     lock = choose_lock(settings.checkout, wheels)
-    base, programs, house = in_parallel(
-        [
-            lambda: base_system(settings.cache, progress),
-            lambda: binaries(settings.cache, progress),
-            lambda: wheelhouse(settings.cache, lock, progress),
-        ]
-    )
-    environment = environment_layer(settings.cache, base, house, lock, progress)
-    return Layers(base, programs, environment, lock.environment_id, house)
+
+    def programs() -> tuple[Path, ...]:
+        return (binaries(cache, progress),)
+
+    def system() -> tuple[Path, ...]:
+        base, house = in_parallel(
+            [lambda: base_system(cache, progress), lambda: wheelhouse(cache, lock, progress)]
+        )
+        return base, house, environment_layer(cache, base, house, lock, progress)
+
+    (built,), (base, house, environment) = in_parallel([programs, system])
+    return Layers(base, built, environment, lock.environment_id, house)
 
 
 class Bringup:
