@@ -12,6 +12,7 @@ from tailtrain.data import verify
 from tailtrain.errors import FleetError
 from tailtrain.fleet import probe_program, remote
 from tailtrain.planning import layout
+from tailtrain.planning.judgement import unlearned
 from tailtrain.planning.observed import Hardware, Observation, RunState, UnitState, Unreachable
 from tailtrain.tailnet.daemon import address_of, forget_netmap, path_of
 
@@ -132,5 +133,6 @@ def _observation(name: str, reply: Mapping[str, Any], before: float, after: floa
             config_sha256=status.get("config_sha256", ""),
             final_sha256=run.get("final_sha256", ""),
             validated_sha256=run.get("validation", {}).get("model_sha256", ""),
+            learned=not any(unlearned(run.get("validation", {}))),
         ),
     )

@@ -13,6 +13,8 @@ from tailtrain.fleet import remote
 from tailtrain.planning import layout
 from tailtrain.planning.guarantees import RunRecord
 from tailtrain.planning.guarantees import judge as judge_guarantees
+from tailtrain.planning.judgement import unlearned
+from tailtrain.planning.plan import counted
 from tailtrain.planning.render import table
 
 if TYPE_CHECKING:
@@ -85,17 +87,16 @@ def require_learned(report: Mapping[str, Any]) -> None:
                 found=", ".join(sorted(validation["domains"])) or "none",
                 expected=", ".join(domains),
             )
-        for domain, losses in validation["domains"].items():
-            for baseline in ("untrained_loss", "unigram_loss"):
-                if not losses["loss"] < losses[baseline]:
-                    raise GateError(
-                        f"the aggregated model is no better than its baseline on {domain}",
-                        host=node,
-                        field=baseline,
-                        found=f"{losses['loss']:.3f} nats per byte",
-                        expected=f"below {losses[baseline]:.3f}",
-                        fix="Train on more tokens, or look at the learning rate",
-                    )
+        for domain, baseline in unlearned(validation):
+            losses = validation["domains"][domain]
+            raise GateError(
+                f"the aggregated model is no better than its baseline on {domain}",
+                host=node,
+                field=baseline,
+                found=f"{losses['loss']:.3f} nats per byte",
+                expected=f"below {losses[baseline]:.3f}",
+                fix="Train on more tokens, or look at the learning rate",
+            )
 
 
 def render_report(report: Mapping[str, Any]) -> str:
@@ -120,7 +121,7 @@ def render_report(report: Mapping[str, Any]) -> str:
         losses = [entry["loss"] for entry in nodes.values()]
         first = next(iter(nodes.values()))
         spread = max(losses) - min(losses)
-        agreed = f"{len(nodes)} nodes" + (f", {spread:.0e} apart" if spread else ", all equal")
+        agreed = counted(len(nodes), "node") + (f", {spread:.0e} apart" if spread else ", all equal")
         rows.append(
             (
                 domain,

@@ -102,7 +102,7 @@ class Session:
         ]
 
 
-_sessions: WeakKeyDictionary[State, Session] = WeakKeyDictionary()
+_sessions: WeakKeyDictionary[State, Session | Refused] = WeakKeyDictionary()
 _lock = RLock()
 
 
@@ -115,14 +115,25 @@ def current() -> Session:
     state: State = context.ctx_state.get()
     with _lock:
         if state not in _sessions:
-            try:
-                session = begin(state)
-            except TailtrainError as error:
-                raise Refused(str(error)) from None
-            _sessions[state] = session
-            click.echo("\n" + render_plan(session.plan, diff=state.config.DIFF), err=True)
-            state.add_callback_handler(Gate(session.plan))
-        return _sessions[state]
+            _sessions[state] = _open(state)
+        found = _sessions[state]
+        if isinstance(found, Refused):
+            raise found
+        return found
+
+
+def _open(state: State) -> Session | Refused:
+    """Show the plan; what stands against it is kept, so that the hosts that wait do not try it again."""
+    try:
+        session = begin(state)
+        click.echo("\n" + render_plan(session.plan, diff=state.config.DIFF), err=True)
+        gate = Gate(session.plan)
+        if session.plan.changes:
+            gate.check("connecting", set())
+    except TailtrainError as error:
+        return Refused(str(error))
+    state.add_callback_handler(gate)
+    return session
 
 
 def here() -> HostPlan:

@@ -33,7 +33,10 @@ class UnitState:
 
 @dataclass(frozen=True)
 class RunState:
-    """How far the newest run on a host is; empty values where there is none."""
+    """How far the newest run on a host is; empty values where there is none.
+
+    `learned` is False where the model that was validated is no better than a baseline.
+    """
 
     run_id: str = ""
     state: str = ""
@@ -41,6 +44,7 @@ class RunState:
     config_sha256: str = ""
     final_sha256: str = ""
     validated_sha256: str = ""
+    learned: bool = True
 
 
 @dataclass(frozen=True)

@@ -115,6 +115,8 @@ def _judge_actions(c: HostContext) -> Iterator[Action]:
     elif not known or run.final_sha256 != final:
         why = "after aggregation" if not known else "not there"
         yield Action(Phase.VALIDATE, "model", "receive the aggregated model", why)
-    if not known or run.validated_sha256 != final:
-        why = "after aggregation" if not known else "not validated here"
+    validated = known and run.validated_sha256 == final
+    if not validated or not run.learned:
+        why = "no better than a baseline" if validated else "not validated here"
+        why = why if known else "after aggregation"
         yield Action(Phase.VALIDATE, "validate", "validate the aggregated model", why)
