@@ -150,6 +150,8 @@ class NodeState:
     def adopt(self, node: str, downloaded: tuple[Any, list[Tensor]]) -> None:
         """Take over a peer's committed state; this node's optimiser state, cursor and own work stay.
 
+        If the peer's state is older than this node's, those go back to the same round first.
+
         Raises:
             PeerError: what the peer sent is not an acceptable state; nothing has changed then.
         """
@@ -169,6 +171,8 @@ class NodeState:
         weights, outer = tensors
         if not (is_finite(weights) and is_finite(outer)):
             raise PeerError("a peer's state has values that are not finite", host=node)
+        if number < self.commit.round:  # the peer, which leads, has lost what this node has
+            self.roll_back(not_after=number)
         own = self.commit.own
         if self.commit.round < 0:  # this node's disk knows nothing of the run: others may
             own = ledger.get(self._config.node, own)

@@ -116,7 +116,7 @@ class RoundLoop:
                 continue
             waiting = self._waiting(view)
             self._say_now_and_then("ready", -1, 0.0)
-            self._introduce(view)
+            self._introduce(self._peers - waiting)
             now = time.time()
             if len(waiting) < self._config.coordination.quorum:
                 quorum_since = None
@@ -172,10 +172,7 @@ class RoundLoop:
         assert self._swarm is not None  # noqa: S101 - there is no leader without peers
         self._status.set("waiting", f"loads the state after round {leader.committed} from {leader.node}")
         try:
-            downloaded = self._swarm.download(leader.node)
-            if self._state.commit.round > leader.committed:
-                self._state.roll_back(not_after=leader.committed)
-            self._state.adopt(leader.node, downloaded)
+            self._state.adopt(leader.node, self._swarm.download(leader.node))
         except PeerError as error:
             log(f"cannot load the state: {error}")
             self._avoid[leader.node] = time.time() + _AVOID_SECONDS
@@ -331,7 +328,7 @@ class RoundLoop:
     def _pause(self, view: View, current: Round) -> None:
         """Say that this node waits for others, and whom it misses."""
         present = nodes_in_round(view, current.number, time.time()) | {self._config.node}
-        self._introduce(view)
+        self._introduce(self._peers - present)
         self._say_now_and_then("paused", current.number, current.ends)
         enough = len(present) >= self._needed
         self._status.set("averaging" if enough else "paused", self._waits_for(present), **self._committed())
@@ -398,8 +395,9 @@ class RoundLoop:
     def _look(self) -> View:
         return self._swarm.view() if self._swarm is not None else {}
 
-    def _introduce(self, view: View) -> None:
-        if self._swarm is not None and (missing := self._peers - set(view)):
+    def _introduce(self, missing: set[str]) -> None:
+        """Connect to peers that are not there: a stale announcement of theirs may still be in the table."""
+        if self._swarm is not None and missing:
             self._swarm.introduce(missing)
 
     def _say(self, phase: Phase, number: int, ends: float, *, wait: bool = False) -> None:

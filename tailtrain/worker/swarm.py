@@ -118,6 +118,7 @@ class Swarm:
             startup_timeout=_START_SECONDS,
             cache_locally=False,
             cache_nearest=0,
+            cache_on_store=False,
             blacklist_time=1.0,  # hivemind's own grows without limit, and a returning primary stays unseen
             backoff_rate=1.0,
         )
