@@ -32,18 +32,25 @@ class Project:
         self.lab, self.folder = lab, folder
         for name in ("deploys", "templates", "locks", "group_data"):
             shutil.copytree(CHECKOUT / name, folder / name)
-        shutil.copy(CHECKOUT / "inventory.py", folder)
+        # One of them by a login user with sudo, the others as root: there must be no difference.
+        self.declare('"storage_gb": 500}', '"storage_gb": 500, "ssh_user": "deploy", "_sudo": True}')
         (folder / ".tailtrain").mkdir()
         (folder / ".tailtrain" / "demo").symlink_to(CHECKOUT / ".tailtrain" / "demo")
-        self.set("training", '"target_tokens": ', "250_000")
-        self.set("training", '"round_seconds": ', "8.0")
+        self.set('"target_tokens": ', "250_000")
+        self.set('"round_seconds": ', "8.0")
 
-    def set(self, file_part: str, before: str, value: str) -> None:
+    def declare(self, *change: str) -> None:
+        """Write the checkout's inventory, with one text in it replaced by another."""
+        text = (CHECKOUT / "inventory.py").read_text()
+        assert not change or change[0] in text
+        (self.folder / "inventory.py").write_text(text.replace(*change) if change else text)
+
+    def set(self, before: str, value: str) -> None:
         """Change a value in group_data/all.py."""
         path = self.folder / "group_data" / "all.py"
         text = path.read_text()
         changed = re.sub(re.escape(before) + r"[^,\n]+", before + value, text)
-        assert changed != text or before + value in text, (file_part, before)
+        assert changed != text or before + value in text, before
         path.write_text(changed)
 
     def run(self, *argv: str, timeout: int = 600) -> subprocess.CompletedProcess[str]:
@@ -182,9 +189,7 @@ def test_held_out_records_are_on_every_node_and_in_no_share(project: Project, tr
                 owned.setdefault(chunk, []).append((start, stop))
     for spans in owned.values():
         spans.sort()
-        assert all(left[1] == right[0] for left, right in pairwise(spans)), (
-            "one owner each"
-        )
+        assert all(left[1] == right[0] for left, right in pairwise(spans)), "one owner each"
 
 
 def test_a_second_run_changes_nothing_and_says_so(project: Project, trained: str) -> None:
@@ -236,7 +241,7 @@ def test_a_changed_setting_shows_as_a_diff_and_nothing_is_done_by_a_dry_run(
     before = project.on("judge", "sha256sum /etc/tailtrain/worker.json")
     path = project.folder / "group_data" / "all.py"
     text = path.read_text()
-    project.set("training", '"learning_rate": ', "0.002")
+    project.set('"learning_rate": ', "0.002")
     try:
         done = project.run("pyinfra", "inventory.py", "deploys/train.py", "--dry", "--diff")
         said = done.stdout + done.stderr
@@ -295,7 +300,7 @@ def test_secrets_are_readable_by_the_worker_alone(project: Project, trained: str
 @pytest.fixture(scope="module")
 def running(project: Project, trained: str) -> Iterator[Project]:
     """A new, longer run, started and left to itself."""
-    project.set("training", '"target_tokens": ', "900_000")
+    project.set('"target_tokens": ', "900_000")
     workers = project.run("pyinfra", "-y", "inventory.py", "deploys/provision.py", "deploys/distribute.py")
     assert workers.returncode == 0, workers.stderr[-3000:]
     yield project
@@ -368,3 +373,30 @@ def test_stop_and_resume_go_on_where_the_last_averaging_left_them(running: Proje
     ]
     assert rounds == sorted(set(rounds)), "no round is trained twice"
     assert running.plan()[0] == 0
+
+
+def test_a_seventh_host_gets_a_share_and_trains(running: Project) -> None:
+    """One line in the inventory, `lab up`, and the same command again."""
+    before = {node: running.config(node)["data"][0]["ranges"] for node in NODES}
+    line = '("@tailscale/racknerd-510bd9c", {"cores": 2, "ram_gb": 4, "storage_gb": 100}),'
+    running.declare(
+        line, f'{line}\n    ("@tailscale/seventh", {{"cores": 4, "ram_gb": 8, "storage_gb": 100}}),'
+    )
+    running.set('"target_tokens": ', "300_000")
+    running.lab.up(running.folder / "inventory.py")
+    try:
+        said = running.deploy("-y")
+        contributions = {c["node"]: c["tokens"] for c in report_of(running)["manifest"]["contributions"]}
+        assert contributions["seventh"] > 0
+        assert "7 of 7 nodes trained" in said
+        kept = sum(
+            len(
+                {tuple(piece) for piece in before[node]}
+                & {tuple(p) for p in running.config(node)["data"][0]["ranges"]}
+            )
+            for node in NODES
+        )
+        assert kept > 0.5 * sum(map(len, before.values())), "others keep most of what they have"
+    finally:
+        running.declare()
+        running.lab.up(CHECKOUT / "inventory.py")

@@ -1,4 +1,4 @@
-"""One node has not validated the model yet."""
+"""One node found the model no better than a baseline: that is looked at again, not called unchanged."""
 
 from dataclasses import replace
 
