@@ -26,7 +26,7 @@ NODES = ("qfox", "architect", "judge", "ip-172-31-25-81", "netcup-router", "rack
 
 
 class Project:
-    """A project folder of its own, with the checkout's deploys, and the commands that a person types there."""
+    """A project folder of its own, with the checkout's deploys, and what a person types there."""
 
     def __init__(self, lab: Lab, folder: Path) -> None:
         self.lab, self.folder = lab, folder
@@ -39,11 +39,11 @@ class Project:
         self.set('"target_tokens": ', "250_000")
         self.set('"round_seconds": ', "8.0")
 
-    def declare(self, *change: str) -> None:
+    def declare(self, before: str = "", after: str = "") -> None:
         """Write the checkout's inventory, with one text in it replaced by another."""
         text = (CHECKOUT / "inventory.py").read_text()
-        assert not change or change[0] in text
-        (self.folder / "inventory.py").write_text(text.replace(*change) if change else text)
+        assert before in text
+        (self.folder / "inventory.py").write_text(text.replace(before, after) if before else text)
 
     def set(self, before: str, value: str) -> None:
         """Change a value in group_data/all.py."""
@@ -101,8 +101,8 @@ class Project:
 
 
 @pytest.fixture(scope="module")
-def project(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Project]:
-    yield Project(lab, tmp_path_factory.mktemp("project"))
+def project(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Project:
+    return Project(lab, tmp_path_factory.mktemp("project"))
 
 
 @pytest.fixture(scope="module")
@@ -222,13 +222,13 @@ def test_a_removed_and_a_damaged_chunk_show_in_the_plan_and_are_repaired(
     # Same size, same time: only the hash (and the inode's change time) can tell.
     project.on(
         "architect",
-        f"cd {STATE}/chunks && touch -r {other} /tmp/then && printf X | dd of={other} bs=1 seek=9 conv=notrunc"
-        f" 2>/dev/null && touch -r /tmp/then {other}",
+        f"cd {STATE}/chunks && touch -r {other} /tmp/then"
+        f" && printf X | dd of={other} bs=1 seek=9 conv=notrunc 2>/dev/null && touch -r /tmp/then {other}",
     )
     code, said = project.plan()
     assert code == 2
-    assert re.search(r"send 1 chunks, .*\(missing\)\s+on judge", said)
-    assert re.search(r"send 1 chunks, .*\(1 damaged\)\s+on architect", said)
+    assert re.search(r"send 1 chunk, .*\(missing\)\s+on judge", said)
+    assert re.search(r"send 1 chunk, .*\(1 damaged\)\s+on architect", said)
     project.deploy("-y")
     for host, name in (("judge", chunk), ("architect", other)):
         assert project.on(host, f"sha256sum < {STATE}/chunks/{name}").split()[0] == name
