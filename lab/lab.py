@@ -6,13 +6,13 @@ import os
 import shutil
 import subprocess
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lab import cgroups, hosts, network, state
 from lab.bringup import Bringup, make_layers
-from lab.cache import locked, remove_tree
+from lab.cache import locked, prune, remove_tree
 from lab.inventory import read_inventory
 from lab.processes import on_control, search_path, wait_for
 from lab.progress import Progress
@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from lab.state import HostState, LabState
 
 _UP = "Type: python -m lab up"
+_PRUNED = ("base", "binaries", "environment", "wheels", "go")
+_KEPT_SECONDS = 14 * 86_400
 
 
 class Lab:
@@ -67,7 +69,9 @@ class Lab:
         layers = make_layers(self.settings, wheels, self._progress)
         with self._locked():
             bringup = Bringup(self.settings, self.coordination, layers, self._progress)
-            return bringup.run(specs, inventory, frozenset(bare))
+            found = bringup.run(specs, inventory, frozenset(bare))
+        self._prune()
+        return found
 
     def down(self) -> None:
         """Take everything of this lab off the machine; the caches stay.
@@ -84,6 +88,19 @@ class Lab:
             remove_tree(settings.state)
             if settings.state_root.is_dir() and not any(settings.state_root.iterdir()):
                 settings.state_root.rmdir()
+
+    def _prune(self) -> None:
+        """Remove what was made for earlier lock files or sources and is not used by any lab."""
+        names = [path.name for path in self.settings.state_root.iterdir() if path.is_dir()]
+        states = [state.load(replace(self.settings, name=name)) for name in names]
+        in_use = [
+            Path(path)
+            for found in states
+            if found is not None
+            for path in (found.binaries, found.wheels, *(p for h in found.hosts.values() for p in h.layers))
+        ]
+        for gone in prune(self.settings.cache, _PRUNED, in_use, older_than=_KEPT_SECONDS):
+            self._progress.say(f"removed {gone}, which was not used for {_KEPT_SECONDS // 86_400} days")
 
     def _locked(self) -> AbstractContextManager[None]:
         return locked(

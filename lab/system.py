@@ -30,6 +30,8 @@ TOOLS = {
 
 _INSTALL = "python -m lab install"
 _TAIL_LINES = 15
+_SBIN = ":/usr/sbin:/sbin"
+"""Not on everybody's PATH, though most of these programs are there."""
 
 
 def run(
@@ -44,9 +46,11 @@ def run(
     Raises:
         LabError: it failed; the message ends with its last lines.
     """
+    environment = dict(os.environ if env is None else env)
+    environment["PATH"] = environment.get("PATH", "/usr/bin:/bin") + _SBIN
     done = subprocess.run(
         list(argv),
-        env=dict(env) if env is not None else None,
+        env=environment,
         cwd=cwd,
         stdin=subprocess.DEVNULL,
         capture_output=True,
@@ -79,7 +83,7 @@ def _own_command() -> list[str]:
 
 def missing_packages() -> list[str]:
     """The Debian packages that the lab needs and this machine lacks."""
-    path = os.environ.get("PATH", "") + ":/usr/sbin:/sbin"
+    path = os.environ.get("PATH", "") + _SBIN
     missing = {package for tool, package in TOOLS.items() if shutil.which(tool, path=path) is None}
     if not Path("/etc/ssl/certs/ca-certificates.crt").exists():
         missing.add("ca-certificates")
