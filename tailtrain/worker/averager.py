@@ -32,15 +32,14 @@ from hivemind.compression import deserialize_torch_tensor, serialize_torch_tenso
 from hivemind.p2p import P2PContext, PeerID
 from hivemind.proto import averaging_pb2
 from hivemind.utils import MPFuture, get_dht_time
-from hivemind.utils.asyncio import aiter_with_timeout, amap_in_executor, as_aiter, azip, enter_asynchronously
+from hivemind.utils.asyncio import aiter_with_timeout, amap_in_executor, as_aiter, azip
 from hivemind.utils.streaming import combine_from_streaming
 
 from tailtrain.errors import PeerError
+from tailtrain.worker.exchange import SharedState
 from tailtrain.worker.ledger import Contribution, read_contribution
 
 _EMPTY_LOOK_SECONDS = 0.1
-
-State = tuple[dict[str, Any], Sequence[torch.Tensor]]
 
 
 class _ExactRunner(AllReduceRunner):  # type: ignore[misc]  # hivemind is untyped
@@ -120,7 +119,7 @@ class Averager(DecentralizedAverager):  # type: ignore[misc]  # hivemind is unty
         tensors: Sequence[torch.Tensor],
         *,
         members: dict[PeerID, str],
-        current_state: Callable[[], State],
+        current_state: Callable[[], SharedState],
         **options: Any,
     ) -> None:
         self._members, self._state_source = members, current_state
@@ -273,6 +272,3 @@ class Averager(DecentralizedAverager):  # type: ignore[misc]  # hivemind is unty
     @staticmethod
     def _refuse(error: Exception) -> None:
         print(f"refused: {error}", flush=True)
-
-
-__all__ = ["Averager", "State", "enter_asynchronously"]

@@ -14,9 +14,9 @@ import torch
 from torch import Tensor
 
 from tailtrain.errors import PeerError
-from tailtrain.worker.averager import State
 from tailtrain.worker.checkpoints import Checkpoint, CheckpointStore
 from tailtrain.worker.config import WorkerConfig
+from tailtrain.worker.exchange import SharedState
 from tailtrain.worker.ledger import (
     PROTOCOL,
     Contribution,
@@ -44,7 +44,7 @@ class Commit:
     Attributes:
         round: the last committed round, -1 before the first.
         weights: on the host; never changed in place, peers may be downloading it.
-        outer: the outer momentum, of no elements where the run has none.
+        outer: the outer momentum, of no elements where the run has no outer step.
         digest: SHA-256 of the weights.
         own: this node's committed work.
         ledger: the fleet's.
@@ -85,7 +85,8 @@ class NodeState:
             keep=config.training.keep_checkpoints,
         )
         first = self._on_host()
-        uses_outer = config.training.outer_momentum > 0
+        training = config.training
+        uses_outer = (training.outer_learning_rate, training.outer_momentum) != (1.0, 0.0)
         self._first = Commit(
             round=-1,
             weights=first,
@@ -110,7 +111,7 @@ class NodeState:
         vector = self._on_host()
         return vector if is_finite(vector) else None
 
-    def shared(self) -> State:
+    def shared(self) -> SharedState:
         """What peers may download: the committed state."""
         commit = self.commit
         metadata = {

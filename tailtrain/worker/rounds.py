@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from tailtrain.errors import PeerError, WorkerError
 from tailtrain.worker.announcements import (
@@ -24,12 +24,15 @@ from tailtrain.worker.announcements import (
     ready_nodes,
 )
 from tailtrain.worker.config import WorkerConfig
+from tailtrain.worker.exchange import Averaged
 from tailtrain.worker.ledger import Contribution
 from tailtrain.worker.node_state import NodeState
 from tailtrain.worker.status import StatusFile, log
-from tailtrain.worker.swarm import Averaged, Swarm
 from tailtrain.worker.trainer import NO_WORK, Work
 from tailtrain.worker.weights import is_finite
+
+if TYPE_CHECKING:
+    from tailtrain.worker.swarm import Swarm  # a node alone needs no hivemind
 
 _POLL_SECONDS = 0.25
 _LOOK_SECONDS = 1.0

@@ -12,7 +12,6 @@ import asyncio
 from collections.abc import Callable, Iterable
 from concurrent.futures import CancelledError, TimeoutError as FutureTimeoutError
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -27,8 +26,9 @@ from torch import Tensor
 
 from tailtrain.errors import PeerError, WorkerError
 from tailtrain.worker.announcements import Announcement, read_announcement
-from tailtrain.worker.averager import Averager, State
+from tailtrain.worker.averager import Averager
 from tailtrain.worker.config import WorkerConfig
+from tailtrain.worker.exchange import Averaged, SharedState
 from tailtrain.worker.ledger import PROTOCOL, Contribution, read_contribution
 from tailtrain.worker.status import log
 
@@ -38,14 +38,6 @@ _TABLE_SECONDS = 5.0  # one look-up or store in the table, at most
 _INTRODUCTION_SECONDS = 3.0
 _START_SECONDS = 120.0  # a tenth of a core needs its time
 _NO_TOKENS_WEIGHT = 1e-6  # hivemind wants a positive weight; beside whole tokens it changes no float32 bit
-
-
-@dataclass(frozen=True)
-class Averaged:
-    """The outcome of an averaging: the weighted mean, and what each member brought, by node name."""
-
-    mean: Tensor
-    group: dict[str, Contribution]
 
 
 class Attempt:
@@ -92,7 +84,7 @@ class Swarm:
         current_state: what peers may download from this node.
     """
 
-    def __init__(self, config: WorkerConfig, size: int, current_state: Callable[[], State]) -> None:
+    def __init__(self, config: WorkerConfig, size: int, current_state: Callable[[], SharedState]) -> None:
         self._config = config
         own = config.coordination
         self._client = config.centralized and not config.is_primary
@@ -249,7 +241,7 @@ class Swarm:
         self._dht.shutdown()
 
 
-def open_swarm(config: WorkerConfig, size: int, current_state: Callable[[], State]) -> Swarm:
+def open_swarm(config: WorkerConfig, size: int, current_state: Callable[[], SharedState]) -> Swarm:
     """Start listening.
 
     Raises:

@@ -1,0 +1,22 @@
+"""What nodes exchange in an averaging and in a download."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor
+
+from tailtrain.worker.ledger import Contribution
+
+SharedState = tuple[dict[str, Any], Sequence[Tensor]]
+"""A node's committed state as peers download it: metadata of plain values, and tensors."""
+
+
+@dataclass(frozen=True)
+class Averaged:
+    """The outcome of an averaging: the weighted mean, and what each member brought, by node name."""
+
+    mean: Tensor
+    group: dict[str, Contribution]

@@ -1,0 +1,60 @@
+"""One node of an averaging, as a process of its own: averages a known vector until it succeeds, saves the mean.
+
+Usage: average_once.py CONFIG TOKENS SIZE OUT
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+
+import torch
+
+from tailtrain.errors import PeerError
+from tailtrain.worker.announcements import Announcement
+from tailtrain.worker.config import load_config
+from tailtrain.worker.exchange import Averaged
+from tailtrain.worker.ledger import Contribution, Entry
+
+ZERO = "0" * 64
+
+
+def vector_of(node: str, size: int) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(sum(node.encode()))
+    return torch.randn(size, generator=generator)
+
+
+def main(config_path: str, tokens: str, size: str, out: str) -> None:
+    from tailtrain.worker.swarm import open_swarm  # noqa: PLC0415 - tests import this module for its vectors
+
+    config = load_config(Path(config_path))
+    vector = vector_of(config.node, int(size))
+    swarm = open_swarm(config, int(size), lambda: ({}, [vector]))
+    swarm.announce(Announcement(config.node, "ready", -1, ZERO, -1, 0.0, 0, 0.0, time.time()))
+    peers = {peer.node for peer in config.coordination.peers}
+    while set(swarm.view()) != peers:
+        swarm.introduce(peers)
+        time.sleep(0.5)
+        swarm.announce(Announcement(config.node, "ready", -1, ZERO, -1, 0.0, 0, 0.0, time.time()))
+    own = Contribution(config.node, 0, Entry(), int(tokens), 0, 1.0, 1.0, 1.0, 1.0, time.time(), ZERO, {})
+    result: Averaged | None = None
+    expected = len(config.nodes)
+    Path(f"{out}.begun").touch()
+    while result is None:
+        attempt = swarm.average(vector, own, expected)
+        try:
+            while result is None:
+                result = attempt.wait(0.2)
+        except PeerError as error:
+            print(f"failed: {error}", flush=True)
+            expected = max(2, expected - 1)
+    Path(f"{out}.group").write_text(" ".join(sorted(result.group)))
+    result.mean.numpy().tofile(out)
+    time.sleep(2.0)
+    swarm.close()
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    main(*sys.argv[1:])
