@@ -123,7 +123,12 @@ def make_plan(
         hosts.append(
             _host_plan(fleet, node, answer, share.raw)
             if isinstance(answer, Observation)
-            else HostPlan(node=node, unreachable=answer.reason, share=share.raw)
+            else HostPlan(
+                node=node,
+                unreachable=answer.reason,
+                share=share.raw,
+                quotas={domain: quota[node.hostname] for domain, quota in quotas.items()},
+            )
         )
     hosts = [_with_report(host, hosts) for host in hosts]
     return Plan(

@@ -130,15 +130,14 @@ def _shares(plan: Plan) -> list[str]:
     domains = [dataset.domain for dataset in plan.datasets]
     rows: list[Sequence[object]] = [("Node", "role", "cores", "share", *domains, "path")]
     for host in plan.hosts:
-        quotas = [f"{host.quotas[d]:,}" if d in host.quotas else "unknown" for d in domains]
+        quotas = [f"{host.quotas[domain]:,}" for domain in domains]
         path = "unreachable" if host.unreachable else host.path
         node = host.node
         rows.append(
             (node.hostname, node.role.value, node.cores, f"{host.share / 655.36:.2f} %", *quotas, path)
         )
-    known = " known" if any(host.unreachable for host in plan.hosts) else ""
     totals = [
-        f"{sum(host.quotas.get(domain, 0) for host in plan.hosts):,}{known}"
+        f"{sum(host.quotas[domain] for host in plan.hosts):,}"
         if plan.settings.training.data_sharding
         else "all of it each"
         for domain in domains
@@ -158,6 +157,7 @@ def _work(plan: Plan) -> Iterator[str]:
         if host.unreachable:
             yield f"{host.node.hostname}: unreachable, what is there is unknown"
             yield from (f"  {line}" for line in host.unreachable.splitlines())
+            yield "  its records wait for it; the others go on without it while the gate holds"
     for phase in Phase:
         hosts = plan.phase_hosts(phase)
         yield f"{_PHASE_WORDS[phase]}{'' if hosts else ': nothing to do'}"
