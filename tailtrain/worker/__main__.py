@@ -10,7 +10,7 @@ import os
 import sys
 from pathlib import Path
 
-# Before torch is imported: hivemind's own notes are for its developers, and more threads than cores only wait.
+# Before hivemind is imported: its own notes are for its developers; what matters is told by this package.
 os.environ.setdefault("HIVEMIND_LOGLEVEL", "CRITICAL")
 
 from tailtrain.errors import TailtrainError

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import hashlib
 import json
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tailtrain.errors import WorkerError
 from tailtrain.worker.checkpoints import CheckpointStore
-from tailtrain.worker.config import WorkerConfig
 from tailtrain.worker.files import canonical_json, write_atomically
 from tailtrain.worker.ledger import Entry, total_tokens
 from tailtrain.worker.model import build_model
 from tailtrain.worker.status import log
 from tailtrain.worker.trainer import choose_device
 from tailtrain.worker.weights import FlatWeights, weights_sha256
+
+if TYPE_CHECKING:
+    from tailtrain.worker.config import WorkerConfig
 
 MODEL_FILE = "model.safetensors"
 MANIFEST_FILE = "manifest.json"

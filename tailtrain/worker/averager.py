@@ -19,13 +19,10 @@ and a shape (hivemind.compression). hivemind pickles between its own processes o
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
-from typing import Any, AsyncIterator  # noqa: UP035 - hivemind recognises streams by this name alone
+from typing import TYPE_CHECKING, Any, AsyncIterator  # noqa: UP035 - hivemind knows streams by this name
 
-import torch
 from hivemind.averaging import DecentralizedAverager
 from hivemind.averaging.allreduce import AllreduceException, AllReduceRunner
-from hivemind.averaging.group_info import GroupInfo
 from hivemind.averaging.key_manager import GroupKeyManager
 from hivemind.averaging.partition import BannedException
 from hivemind.compression import deserialize_torch_tensor, serialize_torch_tensor
@@ -36,8 +33,15 @@ from hivemind.utils.asyncio import aiter_with_timeout, amap_in_executor, as_aite
 from hivemind.utils.streaming import combine_from_streaming
 
 from tailtrain.errors import PeerError
-from tailtrain.worker.exchange import SharedState
 from tailtrain.worker.ledger import Contribution, read_contribution
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    import torch
+    from hivemind.averaging.group_info import GroupInfo
+
+    from tailtrain.worker.exchange import SharedState
 
 _EMPTY_LOOK_SECONDS = 0.1
 
@@ -96,7 +100,7 @@ class _ExactRunner(AllReduceRunner):  # type: ignore[misc]  # hivemind is untype
 
 
 class _PacedKeyManager(GroupKeyManager):  # type: ignore[misc]  # hivemind is untyped
-    """Looks for peers at a bearable rate: hivemind's own asks again at once, and fills a processor with it."""
+    """Looks for peers at a bearable rate: hivemind's own asks again at once, and fills a core with it."""
 
     async def get_averagers(self, group_key: str, only_active: bool) -> Any:  # noqa: FBT001 - hivemind's signature
         found = await super().get_averagers(group_key, only_active)
@@ -204,6 +208,15 @@ class Averager(DecentralizedAverager):  # type: ignore[misc]  # hivemind is unty
             )
         return contribution
 
+    def _check_group(self, group_info: GroupInfo) -> None:
+        """Every member of a group: PeerError if one is not acceptable, or takes part twice."""
+        if len(group_info.peer_ids) != len(group_info.gathered):
+            raise PeerError("a group's messages and members do not match")
+        for peer, gathered in zip(group_info.peer_ids, group_info.gathered, strict=True):
+            self._check(peer, gathered)
+        if len(set(group_info.peer_ids)) != len(group_info.peer_ids):
+            raise PeerError("a node takes part twice")
+
     async def rpc_join_group(
         self, request: averaging_pb2.JoinRequest, context: P2PContext
     ) -> AsyncIterator[averaging_pb2.MessageFromLeader]:
@@ -233,13 +246,8 @@ class Averager(DecentralizedAverager):  # type: ignore[misc]  # hivemind is unty
     async def _aggregate_with_group(self, group_info: GroupInfo, min_vector_size: int, **options: Any) -> Any:
         """Check every member before any tensor is exchanged: the group may have been led by another node."""
         try:
-            names = [
-                self._check(peer, gathered).node
-                for peer, gathered in zip(group_info.peer_ids, group_info.gathered, strict=True)
-            ]
-            if len(set(names)) != len(names):
-                raise PeerError("a node takes part twice", found=", ".join(sorted(names)))
-        except (PeerError, ValueError) as error:
+            self._check_group(group_info)
+        except PeerError as error:
             self._refuse(error)
             raise AllreduceException(str(error)) from error
         return await super()._aggregate_with_group(group_info, min_vector_size, **options)

@@ -14,23 +14,26 @@ from __future__ import annotations
 
 import hashlib
 import random
-from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from tailtrain.errors import CheckpointError
-from tailtrain.worker.config import DomainConfig, RowRange
 from tailtrain.worker.records import ChunkStore, total_rows
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from tailtrain.worker.config import DomainConfig, RowRange
 
 _SHELF_RANGES = 4
 _BLOCK_BYTES = 64 << 10
 _PIECE_WINDOWS = 4  # a piece of a long record is this many windows long
 _SEPARATOR = b"\x00"
 
-Bytes = npt.NDArray[np.uint8]
+Bytes: TypeAlias = npt.NDArray[np.uint8]
 
 
 @dataclass(frozen=True)
@@ -202,14 +205,12 @@ class BatchStream:
 
 
 def _position(domain: str, saved: Any) -> Position:
-    try:
-        position = Position(**saved)
-        numbers = [position.epoch, position.record, position.window]
-        if not all(type(number) is int and number >= 0 for number in numbers):
-            raise TypeError
-    except TypeError as error:
-        raise CheckpointError("a data cursor is damaged", field=domain, found=saved) from error
-    return position
+    match saved:
+        case {"epoch": int(epoch), "record": int(record), "window": int(window), "shares": str(shares)} if (
+            min(epoch, record, window) >= 0
+        ):
+            return Position(epoch, record, window, shares)
+    raise CheckpointError("a data cursor is damaged", field=domain, found=saved)
 
 
 def _groups(texts: Sequence[bytes]) -> Iterator[list[bytes]]:

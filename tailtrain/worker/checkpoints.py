@@ -10,18 +10,21 @@ import hashlib
 import json
 import re
 import shutil
-from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from safetensors.torch import save as save_safetensors
-from torch import Tensor
 
 from tailtrain.errors import CheckpointError, PeerError
 from tailtrain.worker.files import canonical_json, publish_directory
 from tailtrain.worker.ledger import Entry, Ledger, ledger_from_json, ledger_to_json
 from tailtrain.worker.weights import FlatWeights, read_tensors, weights_sha256
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from torch import Tensor
 
 _FORMAT = 1
 _NAME = re.compile(r"round-(\d{6,})")

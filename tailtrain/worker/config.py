@@ -227,7 +227,7 @@ class _Section:
 
     def end(self) -> None:
         if self._raw:
-            name = sorted(self._raw)[0]
+            name = min(self._raw)
             raise WorkerError(
                 "nobody knows this setting", field=self.where(name), found=_short(self._raw[name])
             )
@@ -343,10 +343,8 @@ def _coordination(section: _Section) -> CoordinationConfig:
 def _address(section: _Section, name: str) -> str:
     value = section.take(name)
     try:
-        if not isinstance(value, str):
-            raise TypeError
-        address = ipaddress.IPv4Address(value)
-    except (TypeError, ValueError):
+        address = ipaddress.IPv4Address(value if isinstance(value, str) else "")
+    except ValueError:
         raise section.bad(name, value, "an IPv4 address of the tailnet") from None
     if address.is_unspecified:
         raise section.bad(name, value, "the tailnet address alone, not all addresses")

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
-from tailtrain.worker.ledger import Contribution
+if TYPE_CHECKING:
+    from tailtrain.worker.ledger import Contribution
 
 SharedState = tuple[dict[str, Any], Sequence[Tensor]]
 """A node's committed state as peers download it: metadata of plain values, and tensors."""

@@ -6,8 +6,10 @@ import hashlib
 import json
 import os
 import shutil
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 _BLOCK_BYTES = 1 << 20
 
@@ -44,7 +46,7 @@ def write_atomically(path: Path, content: bytes, *, mode: int = 0o640) -> None:
 
 
 def append_line(path: Path, content: bytes) -> None:
-    """Add one line and make it durable. A line that a crash cut short is closed first, so it spoils no other."""
+    """Add one line and make it durable; a line that a crash cut short is closed first."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("ab+") as file:
         if file.tell() > 0:

@@ -11,11 +11,13 @@ value is used.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tailtrain.errors import PeerError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
 
 PROTOCOL = 1
 _DIGEST_DIGITS = 64

@@ -1,15 +1,19 @@
-"""Data set manifests on this node: what was trained on, what was held out, and how often each byte stands there."""
+"""Data set manifests on this node: what is trained on, what is held out, how often each byte occurs."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 from dataclasses import dataclass
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 from tailtrain.errors import WorkerError
-from tailtrain.worker.config import DomainConfig
 from tailtrain.worker.model import VOCABULARY
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tailtrain.worker.config import DomainConfig
 
 _FIX = "Deploy again: it is fetched and verified"
 

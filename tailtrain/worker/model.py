@@ -8,12 +8,14 @@ the 256 byte values; byte 0 separates records.
 from __future__ import annotations
 
 import math
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from tailtrain.worker.config import ModelConfig
+if TYPE_CHECKING:
+    from tailtrain.worker.config import ModelConfig
 
 VOCABULARY = 256
 SEPARATOR = 0
@@ -21,7 +23,7 @@ _INIT_STD = 0.02
 _MLP_RATIO = 4
 
 
-class _Norm(nn.Module):
+class _Norm(nn.Module):  # type: ignore[misc]  # torch is untyped where mypy runs
     """Scale to unit root mean square, then by a learned gain."""
 
     def __init__(self, width: int) -> None:
@@ -32,7 +34,7 @@ class _Norm(nn.Module):
         return functional.rms_norm(x, (x.shape[-1],), self.gain, 1e-5)
 
 
-class _Attention(nn.Module):
+class _Attention(nn.Module):  # type: ignore[misc]  # torch is untyped where mypy runs
     """Each position looks at itself and at what came before."""
 
     def __init__(self, config: ModelConfig) -> None:
@@ -49,7 +51,7 @@ class _Attention(nn.Module):
         return self.project_out(mixed.transpose(1, 2).reshape(batch, length, width))
 
 
-class _Block(nn.Module):
+class _Block(nn.Module):  # type: ignore[misc]  # torch is untyped where mypy runs
     """Attention, then the MLP, each added to what came in."""
 
     def __init__(self, config: ModelConfig) -> None:
@@ -65,7 +67,7 @@ class _Block(nn.Module):
         return x + self.narrow(functional.gelu(self.widen(self.mlp_norm(x))))
 
 
-class ByteTransformer(nn.Module):
+class ByteTransformer(nn.Module):  # type: ignore[misc]  # torch is untyped where mypy runs
     """Bytes in (batch, length <= context), logits for each next byte out (batch, length, 256)."""
 
     def __init__(self, config: ModelConfig) -> None:

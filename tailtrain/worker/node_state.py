@@ -8,15 +8,13 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
 from tailtrain.errors import PeerError
 from tailtrain.worker.checkpoints import Checkpoint, CheckpointStore
-from tailtrain.worker.config import WorkerConfig
-from tailtrain.worker.exchange import SharedState
 from tailtrain.worker.ledger import (
     PROTOCOL,
     Contribution,
@@ -32,6 +30,10 @@ from tailtrain.worker.optimizer import outer_step
 from tailtrain.worker.status import log
 from tailtrain.worker.trainer import Trainer
 from tailtrain.worker.weights import is_finite, weights_sha256
+
+if TYPE_CHECKING:
+    from tailtrain.worker.config import WorkerConfig
+    from tailtrain.worker.exchange import SharedState
 
 _FIRST_AVERAGING_SECONDS = 1.0
 _OUTER = "outer"

@@ -7,12 +7,15 @@ small host's processor, and with all weights in one vector the update is five op
 from __future__ import annotations
 
 import math
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from tailtrain.errors import CheckpointError
-from tailtrain.worker.config import TrainingConfig
+
+if TYPE_CHECKING:
+    from tailtrain.worker.config import TrainingConfig
 
 _BETA1, _BETA2, _EPSILON = 0.9, 0.95, 1e-8
 _CLIP_NORM = 1.0

@@ -7,14 +7,18 @@ is trained on is what was distributed.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tailtrain.errors import WorkerError
-from tailtrain.worker.config import RowRange
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from tailtrain.worker.config import RowRange
 
 _TEXT = "text"
 

@@ -8,7 +8,6 @@ seconds), so all know the same time without another message. Between averaging a
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -23,15 +22,17 @@ from tailtrain.worker.announcements import (
     nodes_in_round,
     ready_nodes,
 )
-from tailtrain.worker.config import WorkerConfig
 from tailtrain.worker.exchange import Averaged
 from tailtrain.worker.ledger import Contribution
-from tailtrain.worker.node_state import NodeState
 from tailtrain.worker.status import StatusFile, log
 from tailtrain.worker.trainer import NO_WORK, Work
 from tailtrain.worker.weights import is_finite
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tailtrain.worker.config import WorkerConfig
+    from tailtrain.worker.node_state import NodeState
     from tailtrain.worker.swarm import Swarm  # a node alone needs no hivemind
 
 _POLL_SECONDS = 0.25
@@ -43,6 +44,7 @@ _LINGER_SECONDS = 15.0
 _RETRY_SECONDS = 0.5
 _AVOID_SECONDS = 10.0
 _JOIN_MARGIN_SECONDS = 3.0
+_RESTART_SECONDS = 3.0  # a node takes longer to start again; clocks agree better than this
 
 
 class Stopped(Exception):  # noqa: N818 - no error: somebody asked this node to stop
@@ -80,7 +82,9 @@ class RoundLoop:
         self._swarm, self._stopping = swarm, stopping
         self._speed = 0.0
         self._said = 0.0
+        self._committed_at = 0.0
         self._avoid: dict[str, float] = {}
+        self._serving = swarm.serves() if swarm is not None else set()
         self._peers = {peer.node for peer in config.coordination.peers}
         self._primary = next(
             (peer.node for peer in config.coordination.peers if peer.role == "primary"), config.node
@@ -115,38 +119,40 @@ class RoundLoop:
                 joined = self._follow(leader)
                 if joined is not None or self._state.commit.finished:
                     return joined
-                self._sleep(_LOOK_SECONDS if leader.phase != "finished" else _RETRY_SECONDS)
                 continue
             waiting = self._waiting(view)
             self._say_now_and_then("ready", -1, 0.0)
             self._introduce(self._peers - waiting)
             now = time.time()
-            if len(waiting) < self._config.coordination.quorum:
+            if len(waiting) < self._needed:
                 quorum_since = None
             elif quorum_since is None:
                 quorum_since = now
             if self._config.is_primary and quorum_since is not None and not self._catch_up(view):
                 complete = len(waiting) == len(self._config.nodes)
-                if complete or now - quorum_since > _SETTLE_SECONDS or now - since > self._start_timeout:
+                if complete or now - quorum_since > _SETTLE_SECONDS:
                     return Round(self._state.commit.round + 1, now + self._round_seconds)
-            self._status.set("waiting", self._waits_for(waiting), **self._committed())
+            message = self._waits_for(waiting)
+            if now - since > self._config.training.start_timeout_seconds:
+                message += f"; not there within {self._config.training.start_timeout_seconds:g} s"
+            self._status.set("waiting", message, **self._committed())
             self._sleep(_LOOK_SECONDS)
 
     def _leader(self, view: View) -> Announcement | None:
-        """Whose round to join. In centralized coordination only the primary has the state, so only it leads."""
+        """Whose round to join; in centralized coordination only the primary serves its state and leads."""
         now = time.time()
-        leader = leader_of(view, self._serving(now), now)
+        leader = leader_of(view, self._available(now), now)
         if leader is None and self._config.centralized and self._config.is_primary:
             # The primary came back while the others still work on the round after its checkpoint.
             follower = leader_of(view, self._peers, now)
-            if follower is not None and follower.round == self._state.commit.round + 1 and follower.in_round:
+            following = self._state.commit.round + 1
+            if follower is not None and follower.in_round and follower.round == following:
                 return follower
         return leader
 
-    def _serving(self, now: float) -> set[str]:
-        if self._swarm is None:
-            return set()
-        return {node for node in self._swarm.serves() if self._avoid.get(node, 0.0) < now}
+    def _available(self, now: float) -> set[str]:
+        """Peers that serve their state, without those that did not answer just now."""
+        return {node for node in self._serving if self._avoid.get(node, 0.0) < now}
 
     def _follow(self, leader: Announcement) -> Round | None:
         """Join the leader's round, if there is time left in it; load the state that it began from first."""
@@ -155,12 +161,13 @@ class RoundLoop:
             # This node is ahead of everybody: the others load from it.
             return Round(commit.round + 1, time.time() + self._round_seconds)
         same = commit.round == leader.committed and commit.digest == leader.digest
-        leads_from_behind = leader.node not in self._serving(0.0)
+        leads_from_behind = leader.node not in self._serving
         if leader.phase != "finished":
             left = leader.ends - time.time()
             margin = min(_JOIN_MARGIN_SECONDS, self._round_seconds / 2)
             if leader.phase != "paused" and left < margin:
                 self._status.set("waiting", f"round {leader.round} is being averaged; joins the next")
+                self._sleep(_RETRY_SECONDS)
                 return None
             if same or leads_from_behind:
                 return Round(leader.round, leader.ends)
@@ -179,6 +186,7 @@ class RoundLoop:
         except PeerError as error:
             log(f"cannot load the state: {error}")
             self._avoid[leader.node] = time.time() + _AVOID_SECONDS
+            self._sleep(_RETRY_SECONDS)
 
     def _catch_up(self, view: View) -> bool:
         """Before the primary starts the clock: load from a waiting node that has committed more."""
@@ -186,7 +194,7 @@ class RoundLoop:
         ahead = [
             said
             for said in view.values()
-            if said.node in self._serving(now)
+            if said.node in self._available(now)
             and now - said.sent < READY_SECONDS
             and said.committed > self._state.commit.round
         ]
@@ -220,6 +228,7 @@ class RoundLoop:
         averaged, attempt_seconds, view = outcome
         seconds = min(attempt_seconds, self._round_seconds)
         self._state.average_into(averaged.group, averaged.mean, seconds)
+        self._committed_at = time.time()
         members = averaged.group.values()
         allowance = max(member.averaging_seconds for member in members)
         following = Round(
@@ -316,15 +325,15 @@ class RoundLoop:
         )
 
     def _overtaken(self, view: View, number: int) -> bool:
-        """Whether those who can lead are past this round, or (centralized) the primary went back before it."""
-        now = time.time()
+        """Whether those who lead are past this round, or (centralized) the primary went back before it."""
         for said in view.values():
-            if said.node not in self._serving(0.0):
+            if said.node not in self._serving:
                 continue
             if said.phase == "finished" or said.committed >= number:
                 return True
-            behind = said.in_round and said.round < number and now < said.ends + READY_SECONDS
-            if self._config.centralized and behind and now - said.sent < self._timeout + self._round_seconds:
+            # Said well after this node's last commit, so it is no leftover from before.
+            lately = said.sent > self._committed_at + _RESTART_SECONDS
+            if self._config.centralized and said.in_round and said.round < number and lately:
                 return True
         return False
 
@@ -338,11 +347,10 @@ class RoundLoop:
 
     def _waits_for(self, present: set[str]) -> str:
         missing = sorted(set(self._config.nodes) - present)
-        quorum = self._config.coordination.quorum
-        needs = f"{len(present)} of {len(self._config.nodes)} nodes are here, {quorum} are needed"
+        needs = f"{len(present)} of {len(self._config.nodes)} nodes are here, {self._needed} are needed"
         if not missing:
             return "all nodes are here; waits for their answers"
-        if len(present) >= quorum and self._primary in missing:
+        if len(present) >= self._needed and self._primary in missing:
             return f"waits for the primary {self._primary}; {needs}"
         return f"waits for {', '.join(missing)}; {needs}"
 
@@ -390,10 +398,6 @@ class RoundLoop:
         """Whether a run that tolerates no loss has waited long enough to call a node lost."""
         patience = max(self._timeout, LATE_SECONDS + _SAY_SECONDS)
         return not self._config.training.fault_tolerance and time.time() - began > patience
-
-    @property
-    def _start_timeout(self) -> float:
-        return self._config.training.start_timeout_seconds
 
     def _look(self) -> View:
         return self._swarm.view() if self._swarm is not None else {}

@@ -6,10 +6,12 @@ import json
 import os
 import sys
 import time
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-from tailtrain.worker.config import WorkerConfig
 from tailtrain.worker.files import append_line, canonical_json, write_atomically
+
+if TYPE_CHECKING:
+    from tailtrain.worker.config import WorkerConfig
 
 State = Literal["starting", "waiting", "training", "averaging", "paused", "finished", "failed", "stopped"]
 
@@ -45,7 +47,7 @@ class StatusFile:
         self._written = 0.0
 
     def set(self, state: State, message: str = "", **fields: Any) -> None:
-        """Write the state and any of the other fields; the same as before is written again only now and then."""
+        """Write the state and other fields; the same as before is written again only now and then."""
         changed = {**self._fields, "state": state, "message": message, **fields}
         if changed == self._fields and time.monotonic() - self._written < _REFRESH_SECONDS:
             return

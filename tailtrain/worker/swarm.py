@@ -1,4 +1,6 @@
-"""This node among its peers: announcements, averaging, downloads. Only this module and `averager` know hivemind.
+"""This node among its peers: announcements, averaging, downloads.
+
+Only this module and `averager` know hivemind.
 
 hivemind's daemon listens on the tailnet address alone; relays, NAT mapping and AutoNAT are off. Nodes start
 without bootstrap peers, which would have to be up first, and introduce themselves to each configured peer
@@ -9,16 +11,14 @@ partition alike.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
-from concurrent.futures import CancelledError, TimeoutError as FutureTimeoutError
+from concurrent.futures import CancelledError
+from concurrent.futures import TimeoutError as FutureTimeoutError
 from contextlib import suppress
 from functools import partial
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from hivemind import DHT
-from hivemind.dht.node import DHTNode
 from hivemind.p2p import PeerID
 from hivemind.utils import get_dht_time
 from hivemind.utils.multiaddr import Multiaddr
@@ -27,10 +27,17 @@ from torch import Tensor
 from tailtrain.errors import PeerError, WorkerError
 from tailtrain.worker.announcements import Announcement, read_announcement
 from tailtrain.worker.averager import Averager
-from tailtrain.worker.config import WorkerConfig
 from tailtrain.worker.exchange import Averaged, SharedState
 from tailtrain.worker.ledger import PROTOCOL, Contribution, read_contribution
 from tailtrain.worker.status import log
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+    from pathlib import Path
+
+    from hivemind.dht.node import DHTNode
+
+    from tailtrain.worker.config import WorkerConfig
 
 _MATCHMAKING_SECONDS = 3.0  # how long a group waits for a member that is announced but does not come
 _REQUEST_SECONDS = 2.4  # below the above, or matchmaking can lock up (hivemind's own warning)

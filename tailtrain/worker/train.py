@@ -5,14 +5,18 @@ from __future__ import annotations
 import os
 import signal
 from contextlib import suppress
-from types import FrameType
+from typing import TYPE_CHECKING
 
 from tailtrain.errors import WorkerError
-from tailtrain.worker.config import WorkerConfig
 from tailtrain.worker.manifests import load_data_set
 from tailtrain.worker.node_state import NodeState
 from tailtrain.worker.rounds import RoundLoop, Stopped
 from tailtrain.worker.status import StatusFile
+
+if TYPE_CHECKING:
+    from types import FrameType
+
+    from tailtrain.worker.config import WorkerConfig
 
 
 class _StopRequest:

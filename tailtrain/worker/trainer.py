@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import torch
 
 from tailtrain.worker.batches import BatchStream
-from tailtrain.worker.config import WorkerConfig
 from tailtrain.worker.model import build_model, next_byte_loss
 from tailtrain.worker.optimizer import AdamW
 from tailtrain.worker.records import ChunkStore
 from tailtrain.worker.weights import FlatWeights
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tailtrain.worker.config import WorkerConfig
 
 _IDLE_SECONDS = 0.2
 

@@ -11,8 +11,7 @@ import json
 import math
 import random
 import time
-from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -21,13 +20,17 @@ from torch.nn import functional
 
 from tailtrain.errors import WorkerError
 from tailtrain.worker.aggregate import MANIFEST_FILE, MODEL_FILE
-from tailtrain.worker.config import DomainConfig, WorkerConfig
 from tailtrain.worker.files import canonical_json, write_atomically
 from tailtrain.worker.manifests import DataSet, load_data_set
 from tailtrain.worker.model import SEPARATOR, build_model
 from tailtrain.worker.records import ChunkStore
 from tailtrain.worker.trainer import choose_device
 from tailtrain.worker.weights import FlatWeights
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from tailtrain.worker.config import DomainConfig, WorkerConfig
 
 _MOST_CHUNKS = 64
 _RECORD_SHARE = 16  # one record is judged by at most this part of the bytes
@@ -133,16 +136,14 @@ def heldout_records(
     return records
 
 
-@torch.inference_mode()
 def loss_per_byte(model: nn.Module, records: Sequence[bytes], context: int, device: torch.device) -> float:
     """Mean cross-entropy in nats per byte, each record from its start, in windows of the context's length."""
     total, count = 0.0, 0
     for inputs, targets in _windows(records, context):
-        logits = model(inputs.to(device))
-        targets_there = targets.to(device).flatten()
-        loss = functional.cross_entropy(
-            logits.flatten(0, 1), targets_there, ignore_index=_IGNORED, reduction="sum"
-        )
+        with torch.inference_mode():
+            logits = model(inputs.to(device)).flatten(0, 1)
+            wanted = targets.to(device).flatten()
+            loss = functional.cross_entropy(logits, wanted, ignore_index=_IGNORED, reduction="sum")
         total += float(loss)
         count += int((targets != _IGNORED).sum())
     return total / count

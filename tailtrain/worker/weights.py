@@ -7,7 +7,7 @@ matrices come first in it, so that weight decay applies to one slice. The model'
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 import torch
 from safetensors.torch import load as load_safetensors
@@ -15,6 +15,9 @@ from safetensors.torch import save as save_safetensors
 from torch import Tensor, nn
 
 from tailtrain.errors import CheckpointError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 
 class FlatWeights:
@@ -47,7 +50,7 @@ class FlatWeights:
     def to_bytes(self, vector: Tensor) -> bytes:
         """A vector of this layout as a safetensors file with the model's parameter names."""
         host = vector.detach().cpu()
-        return save_safetensors({name: part.contiguous() for name, part in self.views(host).items()})
+        return bytes(save_safetensors({name: part.contiguous() for name, part in self.views(host).items()}))
 
     def from_bytes(self, content: bytes) -> Tensor:
         """The vector in such a file.

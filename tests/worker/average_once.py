@@ -1,4 +1,4 @@
-"""One node of an averaging, as a process of its own: averages a known vector until it succeeds, saves the mean.
+"""One node of an averaging, as a process of its own: averages a known vector, saves the mean.
 
 Usage: average_once.py CONFIG TOKENS SIZE OUT
 """
@@ -8,14 +8,17 @@ from __future__ import annotations
 import sys
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import torch
 
 from tailtrain.errors import PeerError
 from tailtrain.worker.announcements import Announcement
 from tailtrain.worker.config import load_config
-from tailtrain.worker.exchange import Averaged
 from tailtrain.worker.ledger import Contribution, Entry
+
+if TYPE_CHECKING:
+    from tailtrain.worker.exchange import Averaged
 
 ZERO = "0" * 64
 

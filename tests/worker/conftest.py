@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import itertools
 import json
@@ -11,9 +12,8 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -23,6 +23,9 @@ pytest.importorskip("torch", reason="needs the worker environment")
 import pyarrow.parquet as pq  # noqa: E402
 
 from tailtrain.fleet.identity import new_identity  # noqa: E402
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
 
 ROOT = Path(__file__).parents[2]
 RUN_ID = "0123456789abcdef"
@@ -37,14 +40,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 def words(count: int, seed: int) -> list[str]:
     """Records of a tiny repetitive language."""
-    choose = random.Random(seed)
+    choose = random.Random(seed)  # noqa: S311 - the same records each time
     vocabulary = ["the node", "trains", "a model", "with peers", "and averages", "every round"]
     return [" ".join(choose.choices(vocabulary, k=choose.randint(3, 9))) + "." for _ in range(count)]
 
 
 def code(count: int, seed: int) -> list[str]:
     """Records of another domain; some are long."""
-    choose = random.Random(seed)
+    choose = random.Random(seed)  # noqa: S311 - the same records each time
     return [
         "\n".join(
             f"def f{choose.randint(0, 9)}(x):\n    return x + {choose.randint(0, 9)}"
@@ -228,10 +231,8 @@ class Fleet:
 
     def close(self) -> None:
         for process in self.processes.values():
-            try:
+            with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
-            except ProcessLookupError:
-                pass
             process.wait()
 
 

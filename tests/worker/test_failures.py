@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from tailtrain.fleet.identity import new_identity
+
 MakeFleet = Callable[..., Any]
 
 
@@ -24,8 +26,9 @@ def test_a_killed_worker_rejoins_with_the_others_state_and_a_true_ledger(make_fl
     fleet.until(lambda: _rounds(fleet, 0) >= before + 3, 40, "the others go on")
     without = fleet.progress(0)[before:]
     # At most the round in which it died takes a few seconds longer.
-    assert sorted(line["averaging_seconds"] for line in without)[-1] < 8
-    assert sorted(line["averaging_seconds"] for line in without)[-2] < 2
+    *usual, longest = sorted(line["averaging_seconds"] for line in without)
+    assert longest < 8
+    assert usual[-1] < 2
     assert [member["node"] for member in without[-1]["group"]] == ["n0", "n1"]
     fleet.start(2)
     fleet.until(lambda: len(fleet.progress(0)[-1]["group"]) == 3, 40, "n2 is back")
@@ -33,6 +36,7 @@ def test_a_killed_worker_rejoins_with_the_others_state_and_a_true_ledger(make_fl
         lambda: fleet.progress(2)[-1]["round"] == fleet.progress(0)[-1]["round"], 10, "in the same round"
     )
     assert fleet.status(2)["starts"] == 2
+    assert "loads the state after round" in (fleet.root / "n2.log").read_text()
     for index in range(3):
         fleet.stop(index)
     lines = {line["round"]: line for line in fleet.progress(0)}
@@ -98,6 +102,7 @@ def test_a_late_node_joins_the_present_round(make_fleet: MakeFleet) -> None:
     fleet.until(lambda: _rounds(fleet, 0) >= 2, 60, "two start without the third")
     fleet.start(2)
     fleet.until(lambda: _rounds(fleet, 2) >= 1, 60, "the third joins")
+    assert "loads the state after round" in (fleet.root / "n2.log").read_text()
     first = fleet.progress(2)[0]
     assert first["round"] >= 2
     assert len(first["group"]) == 3
@@ -128,7 +133,7 @@ def test_a_damaged_checkpoint_is_named_and_the_one_before_is_used(make_fleet: Ma
     fleet.until(lambda: all(_rounds(fleet, i) >= 3 for i in range(2)), 60, "three rounds")
     for index in range(2):
         fleet.stop(index)
-    newest = sorted(fleet.run_dir(1).glob("checkpoints/round-*"))[-1]
+    newest = max(fleet.run_dir(1).glob("checkpoints/round-*"))
     weights = newest / "weights.safetensors"
     weights.write_bytes(weights.read_bytes()[:-7])
     rounds = _rounds(fleet, 0)
@@ -153,9 +158,6 @@ def test_nodes_of_another_run_do_not_mix_in(make_fleet: MakeFleet) -> None:
 def test_a_peer_with_another_identity_is_refused(make_fleet: MakeFleet) -> None:
     """n2 is not who the others' configurations say it is."""
     fleet = make_fleet(3, quorum=2)
-    (fleet.state(2) / "identity.key").write_bytes((fleet.state(2) / "identity.key").read_bytes())
-    from tailtrain.fleet.identity import new_identity
-
     (fleet.state(2) / "identity.key").write_bytes(new_identity()[0])
     fleet.start()
     fleet.until(lambda: _rounds(fleet, 0) >= 3, 60, "the two train")

@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import math
 import shutil
-from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 
 def test_aggregate_and_validate_after_a_run(make_fleet: Callable[..., Any]) -> None:

@@ -6,8 +6,7 @@ import dataclasses
 import json
 import time
 from collections.abc import Callable
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
@@ -16,6 +15,9 @@ from tailtrain.errors import PeerError
 from tailtrain.worker.config import WorkerConfig, load_config
 from tailtrain.worker.ledger import Contribution, Entry
 from tailtrain.worker.node_state import NodeState
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 MakeFleet = Callable[..., Any]
 
