@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import shutil
@@ -11,22 +10,11 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from pathlib import Path
 
-_BLOCK_BYTES = 1 << 20
-
 
 def canonical_json(value: Any) -> bytes:
     """JSON with sorted keys, no spaces and a newline at the end: equal values give equal bytes."""
     text = json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
     return text.encode() + b"\n"
-
-
-def file_sha256(path: Path) -> str:
-    """The SHA-256 of a file's content, in hexadecimal, read in blocks."""
-    digest = hashlib.sha256()
-    with path.open("rb") as file:
-        while block := file.read(_BLOCK_BYTES):
-            digest.update(block)
-    return digest.hexdigest()
 
 
 def write_atomically(path: Path, content: bytes, *, mode: int = 0o640) -> None:

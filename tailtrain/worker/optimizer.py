@@ -57,8 +57,8 @@ class AdamW:
         return self._config.learning_rate * warmup * decay
 
     def state(self) -> dict[str, Tensor]:
-        """Copies of the moments on the host; `step` is kept by the caller."""
-        return {"first": self._first.cpu().clone(), "second": self._second.cpu().clone()}
+        """The moments on the host, not copied where they are there already; the caller keeps `step`."""
+        return {"first": self._first.cpu(), "second": self._second.cpu()}
 
     def restore(self, state: dict[str, Tensor], step: int) -> None:
         """Go on from a saved state.

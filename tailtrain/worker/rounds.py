@@ -44,6 +44,7 @@ _LINGER_SECONDS = 15.0
 _RETRY_SECONDS = 0.5
 _AVOID_SECONDS = 10.0
 _JOIN_MARGIN_SECONDS = 3.0
+_CLOCK_NOTE_SECONDS = 0.1
 _RESTART_SECONDS = 3.0  # a node takes longer to start again; clocks agree better than this
 
 
@@ -82,6 +83,7 @@ class RoundLoop:
         self._swarm, self._stopping = swarm, stopping
         self._speed = 0.0
         self._said = 0.0
+        self._offset = 0.0
         self._committed_at = 0.0
         self._avoid: dict[str, float] = {}
         self._serving = swarm.serves() if swarm is not None else set()
@@ -109,13 +111,17 @@ class RoundLoop:
 
     def _join(self) -> Round | None:
         """Find the present round, with the state that it began from; None if the run has finished."""
-        since = time.time()
+        since = self._now()
         quorum_since: float | None = None
+        compared = False
         while True:
             self._check_stop()
             view = self._look()
             leader = self._leader(view)
             if leader is not None:
+                if not compared:
+                    self._compare_clocks(view)
+                    compared = True
                 joined = self._follow(leader)
                 if joined is not None or self._state.commit.finished:
                     return joined
@@ -123,7 +129,7 @@ class RoundLoop:
             waiting = self._waiting(view)
             self._say_now_and_then("ready", -1, 0.0)
             self._introduce(self._peers - waiting)
-            now = time.time()
+            now = self._now()
             if len(waiting) < self._needed:
                 quorum_since = None
             elif quorum_since is None:
@@ -140,7 +146,7 @@ class RoundLoop:
 
     def _leader(self, view: View) -> Announcement | None:
         """Whose round to join; in centralized coordination only the primary serves its state and leads."""
-        now = time.time()
+        now = self._now()
         leader = leader_of(view, self._available(now), now)
         if leader is None and self._config.centralized and self._config.is_primary:
             # The primary came back while the others still work on the round after its checkpoint.
@@ -159,11 +165,11 @@ class RoundLoop:
         commit = self._state.commit
         if leader.phase != "finished" and not self._config.centralized and commit.round >= leader.round:
             # This node is ahead of everybody: the others load from it.
-            return Round(commit.round + 1, time.time() + self._round_seconds)
+            return Round(commit.round + 1, self._now() + self._round_seconds)
         same = commit.round == leader.committed and commit.digest == leader.digest
         leads_from_behind = leader.node not in self._serving
         if leader.phase != "finished":
-            left = leader.ends - time.time()
+            left = leader.ends - self._now()
             margin = min(_JOIN_MARGIN_SECONDS, self._round_seconds / 2)
             if leader.phase != "paused" and left < margin:
                 self._status.set("waiting", f"round {leader.round} is being averaged; joins the next")
@@ -185,12 +191,12 @@ class RoundLoop:
             self._state.adopt(leader.node, self._swarm.download(leader.node))
         except PeerError as error:
             log(f"cannot load the state: {error}")
-            self._avoid[leader.node] = time.time() + _AVOID_SECONDS
+            self._avoid[leader.node] = self._now() + _AVOID_SECONDS
             self._sleep(_RETRY_SECONDS)
 
     def _catch_up(self, view: View) -> bool:
         """Before the primary starts the clock: load from a waiting node that has committed more."""
-        now = time.time()
+        now = self._now()
         ahead = [
             said
             for said in view.values()
@@ -205,7 +211,7 @@ class RoundLoop:
 
     def _waiting(self, view: View) -> set[str]:
         """Nodes that would take part at once, this one included."""
-        now = time.time()
+        now = self._now()
         busy = {name for name, said in view.items() if name in nodes_in_round(view, said.round, now)}
         return {self._config.node} | ready_nodes(view, now) | busy
 
@@ -213,14 +219,16 @@ class RoundLoop:
 
     def _one_round(self, current: Round) -> Round | None:
         """Train and average; the next round, or None if this node has to join again."""
-        started = time.time()
+        started = self._now()
         self._say("training", current.number, current.ends)
         self._status.set("training", round=current.number, **self._committed())
-        work = self._state.trainer.train_until(current.ends, self._state.progress, self._stopping)
+        work = self._state.trainer.train_until(
+            current.ends - self._offset, self._state.progress, self._stopping
+        )
         self._check_stop()
         if work.train_seconds > 0:
             self._speed = work.tokens / work.train_seconds
-        arrived = time.time()
+        arrived = self._now()
         outcome = self._average(current, work)
         if outcome is None:
             self._state.roll_back()
@@ -228,7 +236,7 @@ class RoundLoop:
         averaged, attempt_seconds, view = outcome
         seconds = min(attempt_seconds, self._round_seconds)
         self._state.average_into(averaged.group, averaged.mean, seconds)
-        self._committed_at = time.time()
+        self._committed_at = self._now()
         members = averaged.group.values()
         allowance = max(member.averaging_seconds for member in members)
         following = Round(
@@ -251,23 +259,23 @@ class RoundLoop:
             log(f"round {current.number}: this node's weights are not finite; its work is dropped")
             self._state.roll_back()
             vector, work = self._state.commit.weights, NO_WORK
-        began = time.time()
+        began = self._now()
         while True:
             self._check_stop()
-            attempt_began = time.time()
+            attempt_began = self._now()
             view = self._look()
             if self._overtaken(view, current.number):
                 return None
-            expected = nodes_in_round(view, current.number, time.time()) | {self._config.node}
+            expected = nodes_in_round(view, current.number, self._now()) | {self._config.node}
             own = self._contribution(current, work, attempt_began)
             if len(expected) == 1 and self._config.coordination.quorum == 1:
-                return Averaged(vector, {own.node: own}), time.time() - attempt_began, view
+                return Averaged(vector, {own.node: own}), self._now() - attempt_began, view
             if len(expected) >= self._needed:
                 averaged = self._attempt(current, vector, own, len(expected), began)
                 if averaged == "overtaken":
                     return None
                 if isinstance(averaged, Averaged):
-                    return averaged, time.time() - attempt_began, view
+                    return averaged, self._now() - attempt_began, view
             if self._too_late(began):
                 raise self._lost(set(self._config.nodes) - expected)
             self._pause(view, current)
@@ -279,20 +287,20 @@ class RoundLoop:
         """One try, watched: the mean, or None to try again."""
         assert self._swarm is not None  # noqa: S101 - a node that is alone never gets here
         attempt = self._swarm.average(vector, own, expected)
-        looked = time.time()
+        looked = self._now()
         try:
             while True:
                 self._check_stop()
                 averaged = attempt.wait(_POLL_SECONDS)
                 if averaged is not None:
                     return averaged if self._acceptable(averaged, current) else None
-                now = time.time()
+                now = self._now()
                 if now - began > _SLOW_SECONDS and now - looked > _LOOK_SECONDS:
                     view = self._look()
                     if self._overtaken(view, current.number):
                         return "overtaken"
                     self._pause(view, current)
-                    looked = time.time()
+                    looked = self._now()
                 if self._too_late(began):
                     return None
         except PeerError as error:
@@ -339,7 +347,7 @@ class RoundLoop:
 
     def _pause(self, view: View, current: Round) -> None:
         """Say that this node waits for others, and whom it misses."""
-        present = nodes_in_round(view, current.number, time.time()) | {self._config.node}
+        present = nodes_in_round(view, current.number, self._now()) | {self._config.node}
         self._introduce(self._peers - present)
         self._say_now_and_then("paused", current.number, current.ends)
         enough = len(present) >= self._needed
@@ -365,14 +373,14 @@ class RoundLoop:
 
     def _linger(self) -> None:
         """Stay a moment, so that a node that missed the last averaging can load the final state."""
-        ends = time.time() + _LINGER_SECONDS
-        while self._swarm is not None and time.time() < ends and not self._stopping():
+        ends = self._now() + _LINGER_SECONDS
+        while self._swarm is not None and self._now() < ends and not self._stopping():
             view = self._look()
             busy = {
                 name
                 for name, said in view.items()
                 if said.phase != "finished"
-                and (said.ends > time.time() - self._timeout or said.phase == "ready")
+                and (said.ends > self._now() - self._timeout or said.phase == "ready")
             }
             if not busy:
                 return
@@ -397,7 +405,23 @@ class RoundLoop:
     def _too_late(self, began: float) -> bool:
         """Whether a run that tolerates no loss has waited long enough to call a node lost."""
         patience = max(self._timeout, LATE_SECONDS + _SAY_SECONDS)
-        return not self._config.training.fault_tolerance and time.time() - began > patience
+        return not self._config.training.fault_tolerance and self._now() - began > patience
+
+    def _now(self) -> float:
+        """The common clock: this node's, corrected to the primary's."""
+        return time.time() + self._offset
+
+    def _compare_clocks(self, view: View) -> None:
+        """Measure how far the primary's clock is from this node's; the last measure stays if it is away."""
+        said = view.get(self._primary)
+        if self._swarm is None or said is None or not said.in_round:
+            return
+        offset = self._swarm.clock_offset(self._primary)
+        if offset is None:
+            return
+        if abs(offset - self._offset) > _CLOCK_NOTE_SECONDS:
+            log(f"the primary's clock is {offset:+.3f} s from this node's; rounds follow it")
+        self._offset = offset
 
     def _look(self) -> View:
         return self._swarm.view() if self._swarm is not None else {}
@@ -408,7 +432,7 @@ class RoundLoop:
             self._swarm.introduce(missing)
 
     def _say(self, phase: Phase, number: int, ends: float, *, wait: bool = False) -> None:
-        self._said = time.time()
+        self._said = self._now()
         if self._swarm is None:
             return
         commit = self._state.commit
@@ -428,7 +452,7 @@ class RoundLoop:
         )
 
     def _say_now_and_then(self, phase: Phase, number: int, ends: float) -> None:
-        if time.time() - self._said > _SAY_SECONDS:
+        if self._now() - self._said > _SAY_SECONDS:
             self._say(phase, number, ends)
 
     def _committed(self) -> dict[str, Any]:
@@ -443,7 +467,7 @@ class RoundLoop:
     def _write_progress(
         self, current: Round, started: float, arrived: float, work: Work, averaged: Averaged, view: View
     ) -> None:
-        ended = time.time()
+        ended = self._now()
         self._status.add_progress(
             {
                 "round": current.number,
@@ -455,7 +479,7 @@ class RoundLoop:
                 "total_tokens": self._state.commit.total_tokens,
                 "weights_sha256": self._state.commit.digest,
                 "live": sorted(
-                    {self._config.node, *averaged.group, *nodes_in_round(view, current.number, time.time())}
+                    {self._config.node, *averaged.group, *nodes_in_round(view, current.number, self._now())}
                 ),
             }
         )

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from hivemind import DHT
 from hivemind.p2p import PeerID
+from hivemind.proto import dht_pb2
 from hivemind.utils import get_dht_time
 from hivemind.utils.multiaddr import Multiaddr
 from torch import Tensor
@@ -150,6 +151,19 @@ class Swarm:
             if not self._config.centralized or peer.role == "primary"
         }
 
+    def clock_offset(self, node: str) -> float | None:
+        """How far a peer's clock is ahead of this node's, in seconds; None if it does not answer.
+
+        Half of the round trip is taken off, as NTP does; the error is at most the other half.
+        """
+        peer_id = self._addresses[node][0].to_bytes()
+        asked = self._dht.run_coroutine(partial(_clock_offset, peer_id=peer_id), return_future=True)
+        try:
+            offset: float | None = asked.result(timeout=_TABLE_SECONDS)
+        except Exception:  # noqa: BLE001 - no answer, for whatever reason
+            return None
+        return offset
+
     def introduce(self, nodes: Iterable[str]) -> None:
         """Connect to these peers, so that they and this node appear in each other's tables."""
         wanted, answering = set(nodes), self.serves()
@@ -268,6 +282,19 @@ def open_swarm(config: WorkerConfig, size: int, current_state: Callable[[], Shar
             found=str(error),
             fix="Check that the address is this node's and that nothing else uses the port",
         ) from error
+
+
+async def _clock_offset(_dht: DHT, node: DHTNode, peer_id: bytes) -> float | None:
+    """Runs in hivemind's table process: what its ping tells of the other clock."""
+    with suppress(Exception):
+        request = dht_pb2.PingRequest(peer=node.protocol.node_info)
+        began = get_dht_time()
+        answer = await node.protocol.get_stub(PeerID(peer_id)).rpc_ping(
+            request, timeout=_INTRODUCTION_SECONDS
+        )
+        offset: float = answer.dht_time - (began + get_dht_time()) / 2
+        return offset
+    return None
 
 
 async def _introduce(_dht: DHT, node: DHTNode, targets: list[tuple[bytes, str, bool]]) -> None:

@@ -64,8 +64,8 @@ class Trainer:
     def train_until(self, ends: float, progress: float, stopping: Callable[[], bool]) -> Work:
         """Train until the clock says `ends` (unix seconds), or until `stopping`.
 
-        At least one step is made, unless time is over by more than a step would take. The last step
-        is made only when more than half of it fits, so nodes end together on average.
+        The last step is made smaller to fit into what is left, so a slow node neither keeps the others
+        waiting nor waits itself.
 
         Args:
             ends: when to end.
@@ -79,20 +79,21 @@ class Trainer:
         tokens = records = steps = 0
         loss_sum = torch.zeros((), device=self.device)
         step_seconds = 0.0
-        while not stopping() and time.time() + step_seconds / 2 < ends:
+        while not stopping() and (size := self._fitting(ends - time.time(), step_seconds)):
             before = time.perf_counter()
-            batch, completed = self.stream.next_batch(self._batch_size)
+            batch, completed = self.stream.next_batch(size)
             window = torch.from_numpy(batch).to(self.device, torch.long)
             loss = next_byte_loss(self._model, window)
             self.weights.gradients.zero_()
             loss.backward()
             self.optimizer.update(self.weights.values, self.weights.gradients, progress)
             loss_sum += loss.detach()
-            tokens += self._batch_size * self._context
+            tokens += size * self._context
             records += completed
             steps += 1
-            took = time.perf_counter() - before
-            step_seconds = took if steps == 1 else 0.8 * step_seconds + 0.2 * took
+            if size == self._batch_size:
+                took = time.perf_counter() - before
+                step_seconds = took if steps == 1 else 0.8 * step_seconds + 0.2 * took
         return Work(
             tokens=tokens,
             records=records,
@@ -100,6 +101,12 @@ class Trainer:
             train_seconds=time.perf_counter() - started,
             cpu_seconds=time.process_time() - cpu_started,
         )
+
+    def _fitting(self, seconds: float, step_seconds: float) -> int:
+        """How many windows fit into this time, a batch at most."""
+        if seconds >= step_seconds:
+            return self._batch_size if seconds > 0 else 0
+        return max(0, int(self._batch_size * seconds / step_seconds))
 
 
 def choose_device(wanted: str) -> torch.device:

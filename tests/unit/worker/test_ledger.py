@@ -1,0 +1,141 @@
+"""The ledger and the messages of an averaging: counted once, and checked before use."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tailtrain.errors import PeerError
+from tailtrain.worker.ledger import (
+    Contribution,
+    Entry,
+    ledger_from_json,
+    ledger_to_json,
+    merge_ledgers,
+    read_contribution,
+    total_tokens,
+)
+
+KNOWN = ("a", "b", "c")
+counts = st.integers(0, 2**40)
+entries = st.builds(Entry, counts, counts, counts)
+ledgers = st.dictionaries(st.sampled_from(KNOWN), entries)
+
+
+def contribution(node: str, **changes: Any) -> Contribution:
+    fields: dict[str, Any] = {
+        "round": 3,
+        "before": Entry(100, 10, 3),
+        "tokens": 50,
+        "records": 5,
+        "loss": 2.5,
+        "train_seconds": 2.0,
+        "cpu_seconds": 1.0,
+        "averaging_seconds": 0.5,
+        "arrived": 1000.0,
+        "base": "0" * 64,
+        "ledger": {},
+    }
+    return Contribution(node=node, **{**fields, **changes})
+
+
+@given(before=entries, tokens=counts, loss=st.none() | st.floats(0, 100), ledger=ledgers)
+def test_a_message_arrives_as_it_was_sent(
+    before: Entry, tokens: int, loss: float | None, ledger: Any
+) -> None:
+    sent = contribution("a", before=before, tokens=tokens, loss=loss, ledger=ledger)
+    assert read_contribution(sent.to_message(), KNOWN) == sent
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("protocol", 2),
+        ("node", "stranger"),
+        ("node", 5),
+        ("round", -1),
+        ("round", True),
+        ("before", [1, 2]),
+        ("before", [1, 2, -3]),
+        ("before", [1, 2, 3.0]),
+        ("tokens", -5),
+        ("tokens", 2**60),
+        ("tokens", 1.5),
+        ("loss", math.nan),
+        ("loss", "low"),
+        ("train_seconds", math.inf),
+        ("cpu_seconds", -0.1),
+        ("arrived", None),
+        ("base", "0" * 63),
+        ("base", "G" * 64),
+        ("ledger", []),
+        ("ledger", {5: [1, 1, 1]}),
+        ("ledger", {"a": "much"}),
+        ("ledger", {f"n{index}": [1, 1, 1] for index in range(1000)}),
+        ("surprise", 1),
+    ],
+)
+def test_each_field_is_checked(field: str, value: Any) -> None:
+    with pytest.raises(PeerError):
+        read_contribution({**contribution("a").to_message(), field: value}, KNOWN)
+
+
+@pytest.mark.parametrize("field", sorted(contribution("a").to_message()))
+def test_no_field_may_be_missing(field: str) -> None:
+    message = contribution("a").to_message()
+    del message[field]
+    with pytest.raises(PeerError):
+        read_contribution(message, KNOWN)
+
+
+@given(raw=st.none() | st.integers() | st.text() | st.dictionaries(st.text(), st.integers(), max_size=3))
+def test_whatever_arrives_only_an_acceptable_message_passes(raw: Any) -> None:
+    with pytest.raises(PeerError):
+        read_contribution(raw, KNOWN)
+
+
+@given(views=st.lists(ledgers, min_size=3, max_size=3), work=st.lists(counts, min_size=3, max_size=3))
+def test_after_an_averaging_all_members_have_the_same_ledger(views: list[Any], work: list[int]) -> None:
+    """Whatever each knew before: members count as they claim, in any order of the messages."""
+    group = [
+        contribution(node, ledger=view, tokens=tokens)
+        for node, view, tokens in zip(KNOWN, views, work, strict=True)
+    ]
+    merged = merge_ledgers(group)
+    assert merged == merge_ledgers(reversed(group))
+    assert merged == {node: Entry(100 + tokens, 15, 4) for node, tokens in zip(KNOWN, work, strict=True)}
+
+
+def test_an_absent_node_keeps_what_somebody_knows_of_it() -> None:
+    group = [
+        contribution("a", ledger={"c": Entry(7, 1, 1)}),
+        contribution("b", ledger={"c": Entry(9, 2, 2), "left": Entry(4, 1, 1)}),
+    ]
+    merged = merge_ledgers(group)
+    assert (merged["c"], merged["left"]) == (Entry(9, 2, 2), Entry(4, 1, 1))
+    assert total_tokens(merged) == 150 + 150 + 9 + 4
+
+
+def test_work_that_a_node_lost_with_its_last_round_is_not_counted_twice() -> None:
+    """B was counted in round 3, died before it committed, and says again what it had before."""
+    after_three = merge_ledgers([contribution("a"), contribution("b")])
+    assert after_three["b"] == Entry(150, 15, 4)
+    group = [
+        contribution("a", round=4, before=after_three["a"], ledger=after_three),
+        contribution("b", round=4, before=Entry(100, 10, 3), ledger=after_three),
+    ]
+    assert merge_ledgers(group)["b"] == Entry(150, 15, 4)
+
+
+@given(ledger=ledgers)
+def test_a_ledger_survives_its_file(ledger: Any) -> None:
+    assert ledger_from_json(ledger_to_json(ledger), KNOWN, "file") == ledger
+
+
+def test_speed_is_tokens_over_seconds() -> None:
+    assert contribution("a").tokens_per_second == 25.0
+    assert contribution("a", train_seconds=0.0, tokens=0).tokens_per_second == 0.0
