@@ -13,15 +13,13 @@ import shutil
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from safetensors.torch import save as save_safetensors
-
 from tailtrain.errors import CheckpointError, PeerError
 from tailtrain.worker.files import canonical_json, publish_directory
 from tailtrain.worker.ledger import Entry, Ledger, ledger_from_json, ledger_to_json
-from tailtrain.worker.weights import FlatWeights, read_tensors, weights_sha256
+from tailtrain.worker.weights import FlatWeights, read_tensors, to_safetensors, weights_sha256
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from torch import Tensor
@@ -68,10 +66,19 @@ class CheckpointStore:
 
     def save(self, checkpoint: Checkpoint, layout: FlatWeights) -> None:
         """Write a checkpoint as one step, then remove the oldest beyond those to keep."""
-        files = {
-            _WEIGHTS: layout.to_bytes(checkpoint.weights),
-            _OPTIMIZER: save_safetensors(checkpoint.optimizer),
-        }
+        path = self._directory / f"round-{checkpoint.round:06d}"
+        publish_directory(path, self._files(checkpoint, layout))
+        for _, old in self._listed()[self._keep :]:
+            shutil.rmtree(old)
+
+    def _files(self, checkpoint: Checkpoint, layout: FlatWeights) -> Iterator[tuple[str, bytes]]:
+        hashes = {}
+        for name in (_WEIGHTS, _OPTIMIZER):
+            weights = name == _WEIGHTS
+            content = layout.to_bytes(checkpoint.weights) if weights else to_safetensors(checkpoint.optimizer)
+            hashes[name] = hashlib.sha256(content).hexdigest()
+            yield name, content
+            del content
         state = {
             "format": _FORMAT,
             "run_id": self._run_id,
@@ -84,12 +91,9 @@ class CheckpointStore:
             "finished": checkpoint.finished,
             "committed_unix": checkpoint.committed_unix,
             "weights_sha256": weights_sha256(checkpoint.weights),
-            "files": {name: hashlib.sha256(content).hexdigest() for name, content in files.items()},
+            "files": hashes,
         }
-        path = self._directory / f"round-{checkpoint.round:06d}"
-        publish_directory(path, {**files, _STATE: canonical_json(state)})
-        for _, old in self._listed()[self._keep :]:
-            shutil.rmtree(old)
+        yield _STATE, canonical_json(state)
 
     def load_newest(
         self, layout: FlatWeights, *, report: Callable[[str], None], not_after: int | None = None

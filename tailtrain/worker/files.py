@@ -8,6 +8,7 @@ import shutil
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from pathlib import Path
 
 
@@ -46,12 +47,15 @@ def append_line(path: Path, content: bytes) -> None:
         os.fsync(file.fileno())
 
 
-def publish_directory(path: Path, files: dict[str, bytes], *, mode: int = 0o750) -> None:
-    """Make a directory with these files appear as one step, replacing one of the same name."""
+def publish_directory(path: Path, files: Iterable[tuple[str, bytes]], *, mode: int = 0o750) -> None:
+    """Make a directory appear as one step, replacing one of the same name.
+
+    Files are taken one after the other, so that no more than one need be in memory.
+    """
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     shutil.rmtree(temporary, ignore_errors=True)
     temporary.mkdir(parents=True, mode=mode)
-    for name, content in files.items():
+    for name, content in files:
         write_atomically(temporary / name, content)
     if path.exists():
         retired = path.with_name(f".{path.name}.old")

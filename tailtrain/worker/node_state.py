@@ -26,10 +26,11 @@ from tailtrain.worker.ledger import (
     merge_ledgers,
     total_tokens,
 )
+from tailtrain.worker.model import build_model
 from tailtrain.worker.optimizer import outer_step
 from tailtrain.worker.status import log
 from tailtrain.worker.trainer import Trainer
-from tailtrain.worker.weights import is_finite, weights_sha256
+from tailtrain.worker.weights import FlatWeights, is_finite, weights_sha256
 
 if TYPE_CHECKING:
     from tailtrain.worker.config import WorkerConfig
@@ -86,22 +87,8 @@ class NodeState:
             nodes=config.nodes,
             keep=config.training.keep_checkpoints,
         )
-        first = self._on_host()
-        training = config.training
-        uses_outer = (training.outer_learning_rate, training.outer_momentum) != (1.0, 0.0)
-        self._first = Commit(
-            round=-1,
-            weights=first,
-            outer=torch.zeros_like(first) if uses_outer else torch.zeros(0),
-            digest=weights_sha256(first),
-            own=Entry(),
-            ledger={},
-            averaging_seconds=_FIRST_AVERAGING_SECONDS,
-            finished=False,
-        )
         self._first_cursor = self.trainer.stream.cursor()
-        self._first_optimizer = {name: torch.zeros_like(first) for name in ("first", "second")}
-        self.commit = self._first
+        self.commit = self._beginning()
 
     @property
     def progress(self) -> float:
@@ -131,15 +118,15 @@ class NodeState:
         """
         saved = self._store.load_newest(self.trainer.weights, report=log, not_after=not_after)
         if saved is None:
-            self.commit = self._first
-            self.trainer.optimizer.restore(self._first_optimizer, 0)
+            self.commit = self._beginning()
+            self.trainer.optimizer.reset()
             self.trainer.stream.seek(self._first_cursor)
         else:
-            outer = saved.optimizer.get(_OUTER, self._first.outer)
+            outer, none_yet = saved.optimizer.get(_OUTER), self._no_outer(saved.weights)
             self.commit = Commit(
                 round=saved.round,
                 weights=saved.weights,
-                outer=outer if outer.shape == self._first.outer.shape else self._first.outer,
+                outer=outer if outer is not None and outer.shape == none_yet.shape else none_yet,
                 digest=weights_sha256(saved.weights),
                 own=saved.own,
                 ledger=saved.ledger,
@@ -168,7 +155,7 @@ class NodeState:
         finished = fields.take("finished") is True
         ledger = ledger_from_json(fields.take("ledger"), self._config.nodes, node)
         fields.end()
-        expected = [self._first.weights.shape, self._first.outer.shape]
+        expected = [self.commit.weights.shape, self.commit.outer.shape]
         if [tensor.shape for tensor in tensors] != expected or any(t.dtype != torch.float32 for t in tensors):
             raise PeerError("a peer's state is of another model", host=node)
         weights, outer = tensors
@@ -245,6 +232,27 @@ class NodeState:
             ),
             self.trainer.weights,
         )
+
+    def _beginning(self) -> Commit:
+        """The state before the first round, the same on all nodes."""
+        model = build_model(self._config.model, self._config.seed)
+        weights = FlatWeights(model, torch.device("cpu")).values
+        return Commit(
+            round=-1,
+            weights=weights,
+            outer=self._no_outer(weights),
+            digest=weights_sha256(weights),
+            own=Entry(),
+            ledger={},
+            averaging_seconds=_FIRST_AVERAGING_SECONDS,
+            finished=False,
+        )
+
+    def _no_outer(self, weights: Tensor) -> Tensor:
+        """The outer momentum at rest: of no elements in a run that has no outer step."""
+        training = self._config.training
+        plain = (training.outer_learning_rate, training.outer_momentum) == (1.0, 0.0)
+        return torch.zeros(0) if plain else torch.zeros_like(weights)
 
     def _on_host(self) -> Tensor:
         return self.trainer.weights.values.detach().to("cpu", copy=True)

@@ -56,6 +56,12 @@ class AdamW:
         decay = 1.0 - (1.0 - _FINAL_RATE_SHARE) * min(1.0, max(0.0, progress))
         return self._config.learning_rate * warmup * decay
 
+    def reset(self) -> None:
+        """Go back to the state before the first step."""
+        self._first.zero_()
+        self._second.zero_()
+        self.step = 0
+
     def state(self) -> dict[str, Tensor]:
         """The moments on the host, not copied where they are there already; the caller keeps `step`."""
         return {"first": self._first.cpu(), "second": self._second.cpu()}

@@ -50,7 +50,7 @@ class FlatWeights:
     def to_bytes(self, vector: Tensor) -> bytes:
         """A vector of this layout as a safetensors file with the model's parameter names."""
         host = vector.detach().cpu()
-        return bytes(save_safetensors({name: part.contiguous() for name, part in self.views(host).items()}))
+        return to_safetensors({name: part.contiguous() for name, part in self.views(host).items()})
 
     def from_bytes(self, content: bytes) -> Tensor:
         """The vector in such a file.
@@ -67,6 +67,11 @@ class FlatWeights:
         if not is_finite(vector):
             raise CheckpointError("the weights contain values that are not finite")
         return vector
+
+
+def to_safetensors(tensors: dict[str, Tensor]) -> bytes:
+    """The tensors as a safetensors file."""
+    return bytes(save_safetensors(tensors))
 
 
 def read_tensors(content: bytes) -> Mapping[str, Tensor]:

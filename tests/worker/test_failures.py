@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
 from typing import Any
 
@@ -113,8 +114,10 @@ def test_stop_and_resume_goes_on_where_the_last_averaging_left_it(make_fleet: Ma
     fleet.start()
     fleet.until(lambda: all(_rounds(fleet, i) >= 2 for i in range(2)), 60, "two rounds")
     for index in range(2):
-        assert fleet.stop(index) == 0
+        assert fleet.stop(index, seconds=10.0) == 0
         assert fleet.status(index)["state"] == "stopped"
+        with pytest.raises(ProcessLookupError):  # hivemind's daemon has ended too
+            os.killpg(fleet.processes[index].pid, 0)
     rounds = max(_rounds(fleet, i) for i in range(2))
     states = [
         json.loads(path.read_bytes()) for path in sorted(fleet.run_dir(0).glob("checkpoints/*/state.json"))

@@ -50,8 +50,8 @@ def test_a_line_cut_short_spoils_no_other(tmp_path: Path) -> None:
 
 def test_a_directory_appears_whole_and_replaces_one(tmp_path: Path) -> None:
     path = tmp_path / "round-000001"
-    publish_directory(path, {"a": b"1", "b": b"2"})
-    publish_directory(path, {"a": b"3"})
+    publish_directory(path, [("a", b"1"), ("b", b"2")])
+    publish_directory(path, [("a", b"3")])
     assert {file.name: file.read_bytes() for file in path.iterdir()} == {"a": b"3"}
     assert [file.name for file in tmp_path.iterdir()] == ["round-000001"]
 
