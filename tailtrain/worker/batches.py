@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from tailtrain.worker.config import DomainConfig, RowRange
 
 _SHELF_RANGES = 4
-_BLOCK_BYTES = 64 << 10
+_BLOCK_BYTES = 32 << 10
 _PIECE_WINDOWS = 4  # a piece of a long record is this many windows long
 _SEPARATOR = b"\x00"
 
