@@ -104,9 +104,11 @@ class Trainer:
 
     def _fitting(self, seconds: float, step_seconds: float) -> int:
         """How many windows fit into this time, a batch at most."""
+        if seconds <= 0:
+            return 0
         if seconds >= step_seconds:
-            return self._batch_size if seconds > 0 else 0
-        return max(0, int(self._batch_size * seconds / step_seconds))
+            return self._batch_size
+        return int(self._batch_size * seconds / step_seconds)
 
 
 def choose_device(wanted: str) -> torch.device:

@@ -88,6 +88,20 @@ def test_a_resumed_run_equals_an_uninterrupted_one_to_the_bit(config: WorkerConf
         assert torch.equal(moment, straight.trainer.optimizer.state()[name])
 
 
+def test_a_round_that_is_over_already_trains_nothing(config: WorkerConfig) -> None:
+    state = NodeState(config)
+    work = state.trainer.train_until(time.time() - 1, 0.0, lambda: False)
+    assert (work.tokens, work.records, work.loss) == (0, 0, None)
+
+
+def test_a_round_ends_in_time(config: WorkerConfig) -> None:
+    state = NodeState(config)
+    ends = time.time() + 1.0
+    work = state.trainer.train_until(ends, 0.0, lambda: False)
+    assert work.tokens > 0
+    assert abs(time.time() - ends) < 0.2
+
+
 def test_uncommitted_work_is_forgotten_within_the_process_too(config: WorkerConfig) -> None:
     state = NodeState(config)
     cursor = state.trainer.stream.cursor()
