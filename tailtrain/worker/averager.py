@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from tailtrain.worker.exchange import SharedState
 
 _EMPTY_LOOK_SECONDS = 0.1
+_CLOCK_LIMIT_SECONDS = 600.0  # an averaging's wait included; the next round's end follows from arrivals
 
 
 class _ExactRunner(AllReduceRunner):  # type: ignore[misc]  # hivemind is untyped
@@ -199,6 +200,8 @@ class Averager(DecentralizedAverager):  # type: ignore[misc]  # hivemind is unty
             raise
         except Exception as error:  # msgpack raises several classes on bytes that are not its own
             raise PeerError("a peer's message cannot be read", host=name, found=repr(error)) from error
+        if abs(contribution.arrived - get_dht_time()) > _CLOCK_LIMIT_SECONDS:
+            raise PeerError("a peer's clock is wrong", host=name, found=contribution.arrived)
         if contribution.node != name or contribution.round != self._round:
             raise PeerError(
                 "a peer's message is of another node or round",

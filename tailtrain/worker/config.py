@@ -1,21 +1,21 @@
 """A node's configuration: worker.json as frozen values.
 
-Each field is checked for presence, type and range, and a field that nobody knows is refused: a typing error
-in a template must not silently become a default.
+Each field is checked for presence, type and range, and a field that nobody knows is refused.
 """
 
 from __future__ import annotations
 
 import hashlib
-import ipaddress
 import json
-import math
 import re
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from tailtrain.errors import WorkerError
+from tailtrain.worker.config_reader import Section
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _RUN_ID = re.compile(r"[0-9a-f]{16}")
@@ -151,94 +151,10 @@ def load_config(path: Path) -> WorkerConfig:
         raise WorkerError(
             "the worker's configuration is not JSON", field=str(path), found=str(error)
         ) from error
-    return _worker(_Section(path.name, "", raw), hashlib.sha256(content).hexdigest())
+    return _worker(Section(path.name, "", raw), hashlib.sha256(content).hexdigest())
 
 
-class _Section:
-    """One JSON object, taken apart field by field; `end` refuses what was not taken."""
-
-    def __init__(self, file: str, path: str, raw: Any) -> None:
-        self._file, self._path = file, path
-        if not isinstance(raw, dict):
-            raise WorkerError("this should be an object", field=self.where(""), found=_short(raw))
-        self._raw: dict[str, Any] = dict(raw)
-
-    def where(self, name: str) -> str:
-        return f"{self._file}: {'.'.join(part for part in (self._path, name) if part)}"
-
-    def bad(self, name: str, found: Any, expected: str) -> WorkerError:
-        return WorkerError(
-            "this setting is not acceptable", field=self.where(name), found=_short(found), expected=expected
-        )
-
-    def take(self, name: str) -> Any:
-        if name not in self._raw:
-            raise WorkerError("a setting is missing", field=self.where(name))
-        return self._raw.pop(name)
-
-    def text(self, name: str, pattern: re.Pattern[str], expected: str) -> str:
-        value = self.take(name)
-        if not isinstance(value, str) or not pattern.fullmatch(value):
-            raise self.bad(name, value, expected)
-        return value
-
-    def one_of(self, name: str, *choices: str) -> str:
-        value = self.take(name)
-        if value not in choices:
-            raise self.bad(name, value, " or ".join(choices))
-        return str(value)
-
-    def integer(self, name: str, low: int, high: int | None = None) -> int:
-        value = self.take(name)
-        if type(value) is not int or value < low or (high is not None and value > high):
-            expected = f"a whole number from {low}" + (f" to {high}" if high is not None else " up")
-            raise self.bad(name, value, expected)
-        return int(value)
-
-    def number(self, name: str, *, above: float | None = None, low: float = 0.0) -> float:
-        value = self.take(name)
-        fits = type(value) in {int, float} and math.isfinite(value) and value >= low
-        if not fits or (above is not None and value <= above):
-            raise self.bad(
-                name, value, f"a number {f'above {above}' if above is not None else f'from {low}'}"
-            )
-        return float(value)
-
-    def flag(self, name: str) -> bool:
-        value = self.take(name)
-        if not isinstance(value, bool):
-            raise self.bad(name, value, "true or false")
-        return value
-
-    def section(self, name: str) -> _Section:
-        return _Section(self._file, f"{self._path}.{name}".lstrip("."), self.take(name))
-
-    def items(self, name: str) -> list[Any]:
-        value = self.take(name)
-        if not isinstance(value, list):
-            raise self.bad(name, value, "a list")
-        return value
-
-    def sections(self, name: str) -> list[_Section]:
-        return [
-            _Section(self._file, f"{self._path}.{name}[{index}]".lstrip("."), item)
-            for index, item in enumerate(self.items(name))
-        ]
-
-    def end(self) -> None:
-        if self._raw:
-            name = min(self._raw)
-            raise WorkerError(
-                "nobody knows this setting", field=self.where(name), found=_short(self._raw[name])
-            )
-
-
-def _short(value: Any) -> str:
-    text = json.dumps(value)
-    return text if len(text) <= 60 else text[:57] + "..."  # noqa: PLR2004 - fits one line of a log
-
-
-def _worker(top: _Section, sha256: str) -> WorkerConfig:
+def _worker(top: Section, sha256: str) -> WorkerConfig:
     validation = top.section("validation")
     config = WorkerConfig(
         run_id=top.text("run_id", _RUN_ID, "16 hexadecimal digits"),
@@ -248,7 +164,7 @@ def _worker(top: _Section, sha256: str) -> WorkerConfig:
         device=top.one_of("device", "cpu", "cuda"),
         threads=top.integer("threads", 1, 4096),
         usable_cores=top.number("usable_cores", above=0.0),
-        state_dir=_absolute(top, "state_dir"),
+        state_dir=top.absolute_path("state_dir"),
         model=_model(top.section("model")),
         training=_training(top.section("training")),
         coordination=_coordination(top.section("coordination")),
@@ -262,7 +178,7 @@ def _worker(top: _Section, sha256: str) -> WorkerConfig:
     return config
 
 
-def _check_fleet(top: _Section, config: WorkerConfig) -> None:
+def _check_fleet(top: Section, config: WorkerConfig) -> None:
     """What no single field can say: names, ids and roles across nodes and domains."""
     peers = config.coordination.peers
     for what, values in (
@@ -287,14 +203,7 @@ def _check_fleet(top: _Section, config: WorkerConfig) -> None:
                 raise top.bad("data", owned.chunk, "no chunk both trained on and held out")
 
 
-def _absolute(section: _Section, name: str) -> Path:
-    value = section.take(name)
-    if not isinstance(value, str) or not value.startswith("/"):
-        raise section.bad(name, value, "an absolute path")
-    return Path(value)
-
-
-def _model(section: _Section) -> ModelConfig:
+def _model(section: Section) -> ModelConfig:
     model = ModelConfig(
         layers=section.integer("layers", 1, 256),
         width=section.integer("width", 8, 16384),
@@ -307,7 +216,7 @@ def _model(section: _Section) -> ModelConfig:
     return model
 
 
-def _training(section: _Section) -> TrainingConfig:
+def _training(section: Section) -> TrainingConfig:
     training = TrainingConfig(
         batch_size=section.integer("batch_size", 1, 65536),
         learning_rate=section.number("learning_rate", above=0.0),
@@ -328,10 +237,10 @@ def _training(section: _Section) -> TrainingConfig:
     return training
 
 
-def _coordination(section: _Section) -> CoordinationConfig:
+def _coordination(section: Section) -> CoordinationConfig:
     coordination = CoordinationConfig(
         protocol=section.one_of("protocol", "decentralized", "centralized"),
-        address=_address(section, "address"),
+        address=section.address("address"),
         port=section.integer("port", 1, _LAST_PORT),
         quorum=section.integer("quorum", 1),
         peers=tuple(_peer(peer) for peer in section.sections("peers")),
@@ -340,22 +249,11 @@ def _coordination(section: _Section) -> CoordinationConfig:
     return coordination
 
 
-def _address(section: _Section, name: str) -> str:
-    value = section.take(name)
-    try:
-        address = ipaddress.IPv4Address(value if isinstance(value, str) else "")
-    except ValueError:
-        raise section.bad(name, value, "an IPv4 address of the tailnet") from None
-    if address.is_unspecified:
-        raise section.bad(name, value, "the tailnet address alone, not all addresses")
-    return str(address)
-
-
-def _peer(section: _Section) -> Peer:
+def _peer(section: Section) -> Peer:
     peer = Peer(
         node=section.text("node", _NAME, "a host name"),
         role=section.one_of("role", "primary", "compute"),
-        address=_address(section, "address"),
+        address=section.address("address"),
         port=section.integer("port", 1, _LAST_PORT),
         peer_id=section.text("peer_id", _PEER_ID, "a libp2p peer id"),
     )
@@ -363,7 +261,7 @@ def _peer(section: _Section) -> Peer:
     return peer
 
 
-def _domain(section: _Section) -> DomainConfig:
+def _domain(section: Section) -> DomainConfig:
     ranges = []
     for index, item in enumerate(section.items("ranges")):
         match item:

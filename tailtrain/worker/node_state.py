@@ -69,6 +69,15 @@ class Commit:
         """What the fleet has committed."""
         return total_tokens(self.ledger)
 
+    def to_status(self) -> dict[str, Any]:
+        """As status.json shows it."""
+        return {
+            "tokens": self.own.tokens,
+            "records": self.own.records,
+            "total_tokens": self.total_tokens,
+            "weights_sha256": self.digest,
+        }
+
 
 class NodeState:
     """The committed state and the trainer that works ahead of it.

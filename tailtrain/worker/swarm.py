@@ -10,7 +10,6 @@ partition alike.
 
 from __future__ import annotations
 
-import asyncio
 from concurrent.futures import CancelledError
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from contextlib import suppress
@@ -20,12 +19,11 @@ from typing import TYPE_CHECKING, Any
 import torch
 from hivemind import DHT
 from hivemind.p2p import PeerID
-from hivemind.proto import dht_pb2
 from hivemind.utils import get_dht_time
-from hivemind.utils.multiaddr import Multiaddr
 from torch import Tensor
 
 from tailtrain.errors import PeerError, WorkerError
+from tailtrain.worker import table_tasks
 from tailtrain.worker.announcements import Announcement, read_announcement
 from tailtrain.worker.averager import Averager
 from tailtrain.worker.exchange import Averaged, SharedState
@@ -35,8 +33,6 @@ from tailtrain.worker.status import log
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from pathlib import Path
-
-    from hivemind.dht.node import DHTNode
 
     from tailtrain.worker.config import WorkerConfig
 
@@ -157,7 +153,9 @@ class Swarm:
         Half of the round trip is taken off, as NTP does; the error is at most the other half.
         """
         peer_id = self._addresses[node][0].to_bytes()
-        asked = self._dht.run_coroutine(partial(_clock_offset, peer_id=peer_id), return_future=True)
+        asked = self._dht.run_coroutine(
+            partial(table_tasks.clock_offset, peer_id=peer_id), return_future=True
+        )
         try:
             offset: float | None = asked.result(timeout=_TABLE_SECONDS)
         except Exception:  # noqa: BLE001 - no answer, for whatever reason
@@ -173,7 +171,7 @@ class Swarm:
             if node in wanted
         ]
         if targets:
-            self._dht.run_coroutine(partial(_introduce, targets=targets), return_future=True)
+            self._dht.run_coroutine(partial(table_tasks.introduce, targets=targets), return_future=True)
 
     def announce(self, said: Announcement, *, wait: bool = False) -> None:
         """Tell all peers; waits until they know only where asked to."""
@@ -282,34 +280,3 @@ def open_swarm(config: WorkerConfig, size: int, current_state: Callable[[], Shar
             found=str(error),
             fix="Check that the address is this node's and that nothing else uses the port",
         ) from error
-
-
-async def _clock_offset(_dht: DHT, node: DHTNode, peer_id: bytes) -> float | None:
-    """Runs in hivemind's table process: what its ping tells of the other clock."""
-    with suppress(Exception):
-        request = dht_pb2.PingRequest(peer=node.protocol.node_info)
-        began = get_dht_time()
-        answer = await node.protocol.get_stub(PeerID(peer_id)).rpc_ping(
-            request, timeout=_INTRODUCTION_SECONDS
-        )
-        offset: float = answer.dht_time - (began + get_dht_time()) / 2
-        return offset
-    return None
-
-
-async def _introduce(_dht: DHT, node: DHTNode, targets: list[tuple[bytes, str, bool]]) -> None:
-    """Runs in hivemind's table process: dial each peer and exchange table entries.
-
-    A client-mode peer answers no requests, but is dialled too: it may be in libp2p's back-off after it failed
-    to reach this node, and uses the connection that this node opens.
-    """
-
-    async def one(peer: PeerID, address: str, answers: bool) -> None:  # noqa: FBT001 - private and local
-        with suppress(Exception):  # a peer that is not up yet is asked again
-            # There is no public way to name a peer's address after the start.
-            connecting = node.p2p._client.connect(peer, [Multiaddr(address)])  # noqa: SLF001
-            await asyncio.wait_for(connecting, _INTRODUCTION_SECONDS)
-            if answers:
-                await node.protocol.call_ping(peer)
-
-    await asyncio.gather(*(one(PeerID(peer), address, answers) for peer, address, answers in targets))

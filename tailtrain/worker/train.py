@@ -8,6 +8,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from tailtrain.errors import WorkerError
+from tailtrain.worker.joining import FinishedElsewhereError
 from tailtrain.worker.manifests import load_data_set
 from tailtrain.worker.node_state import NodeState
 from tailtrain.worker.rounds import RoundLoop, Stopped
@@ -53,13 +54,17 @@ def train(config: WorkerConfig) -> None:
         state = NodeState(config)
         state.roll_back()
         if state.commit.finished or (config.run_dir / "final" / "manifest.json").is_file():
-            status.set("finished", "the run is finished", **_committed(state))
+            status.set(
+                "finished", "the run is finished", round=state.commit.round, **state.commit.to_status()
+            )
             return
         if config.coordination.peers:
             from tailtrain.worker.swarm import open_swarm  # noqa: PLC0415 - a node alone needs no hivemind
 
             swarm = open_swarm(config, state.commit.weights.numel(), state.shared)
         RoundLoop(config, state, status, swarm, stopping).run()
+    except FinishedElsewhereError:
+        status.set("finished", "the others finished the run; this node was not in the final average")
     except Stopped:
         status.set("stopped", "was told to stop; the run can be resumed")
     except WorkerError as error:
@@ -72,14 +77,3 @@ def train(config: WorkerConfig) -> None:
         if swarm is not None:
             with suppress(Exception):  # its processes may have been ended by the service manager already
                 swarm.close()
-
-
-def _committed(state: NodeState) -> dict[str, object]:
-    commit = state.commit
-    return {
-        "round": commit.round,
-        "tokens": commit.own.tokens,
-        "records": commit.own.records,
-        "total_tokens": commit.total_tokens,
-        "weights_sha256": commit.digest,
-    }
