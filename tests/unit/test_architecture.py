@@ -24,8 +24,6 @@ LONGEST = 300
 LONGER = {
     "tailtrain/data/receive.py": 310,
     "tailtrain/tailnet/session.py": 320,
-    "tailtrain/worker/config.py": 390,
-    "tailtrain/worker/rounds.py": 520,
 }
 PACKAGES = ("tailtrain", "lab", "deploys", "group_data")
 SOURCES = sorted(
