@@ -19,6 +19,7 @@ from tailtrain.planning import layout
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from types import FrameType
 
     from pyinfra.api.host import Host
     from pyinfra.api.state import State
@@ -170,14 +171,15 @@ def _say(line: str) -> None:
 def _way_back(plan: Plan) -> Iterator[None]:
     """Ctrl-C leaves the run going. pyinfra itself would wait for the operation and exit 0."""
 
-    def leave() -> None:
+    def leave(number: int, frame: FrameType | None) -> None:
+        del number, frame
         _say(f"run {plan.run_id} goes on without this window")
         _say("come back with the same command, look with `tailtrain status`, end it with `tailtrain stop`")
         os._exit(130)
 
-    handler = gevent.signal_handler(signal.SIGINT, leave)
+    # Python's own handlers: pyinfra has set one, and that one is to be back afterwards.
+    before = signal.signal(signal.SIGINT, leave)
     try:
         yield
     finally:
-        handler.cancel()
-        signal.signal(signal.SIGINT, signal.default_int_handler)
+        signal.signal(signal.SIGINT, before)
