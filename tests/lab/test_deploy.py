@@ -310,10 +310,10 @@ def running(project: Project, trained: str) -> Iterator[Project]:
 
 
 def test_ctrl_c_leaves_the_run_going_and_says_how_to_come_back(running: Project) -> None:
-    done = running.run(
-        "timeout", "--signal=INT", "--foreground", "75", "pyinfra", "-y", "inventory.py", "deploys/train.py"
-    )
+    after = ("timeout", "--preserve-status", "--signal=INT", "--foreground", "75")
+    done = running.run(*after, "pyinfra", "-y", "inventory.py", "deploys/train.py")
     said = done.stdout + done.stderr
+    assert done.returncode == 130, said[-3000:]
     assert "goes on without this window" in said, said[-3000:]
     assert "tailtrain stop" in said
     running.wait("qfox", 120, round=2)
