@@ -182,3 +182,16 @@ def test_a_node_alone_trains_without_peers(make_fleet: MakeFleet) -> None:
     fleet.start()
     assert fleet.wait(60) == [0]
     assert fleet.status(0)["state"] == "finished"
+
+
+def test_a_node_that_missed_the_end_learns_it_from_the_delivered_model(make_fleet: MakeFleet) -> None:
+    """The others have gone; the deploy brings the final model, and the node stops waiting for them."""
+    fleet = make_fleet(2, quorum=2)
+    fleet.start(1)
+    fleet.until(lambda: fleet.status(1)["state"] == "waiting", 30, "it waits")
+    final = fleet.run_dir(1) / "final"
+    final.mkdir()
+    (final / "manifest.json").write_text("{}")
+    assert fleet.wait(20, 1) == [0]
+    assert fleet.status(1)["state"] == "finished"
+    assert "not in the final average" in fleet.status(1)["message"]
