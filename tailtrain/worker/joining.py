@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 _LOOK_SECONDS = 1.0
 _RETRY_SECONDS = 0.5
-_SETTLE_SECONDS = 5.0  # once enough nodes are there, how long the clock waits for the rest
+_SETTLE_PART = 1 / 6  # of the start time-out: how long the clock waits for the rest once enough are there
 _MARGIN_SECONDS = 3.0  # with less time left in a round, a node joins the next
 
 
@@ -97,7 +97,8 @@ class Joiner:
                 enough_since = now
             if self._config.is_primary and enough_since is not None and not self._catch_up(view):
                 complete = len(present) == len(self._config.nodes)
-                if complete or now - enough_since > _SETTLE_SECONDS:
+                patience = self._config.training.start_timeout_seconds * _SETTLE_PART
+                if complete or now - enough_since > patience:
                     return self._next(now)
             self._say_waiting(present, now - since)
             self._sleep(_LOOK_SECONDS)
