@@ -288,7 +288,7 @@ def test_the_worker_unit_is_confined_to_what_the_node_declares(project: Project,
     assert values["NoNewPrivileges"] == "yes"
     assert values["ProtectSystem"] == "strict"
     assert values.get("CapabilityBoundingSet", "") == ""
-    assert values["KillMode"] == "control-group"
+    assert values["KillMode"] == "mixed", "the rest of its control group is killed when it has ended"
 
 
 def test_secrets_are_readable_by_the_worker_alone(project: Project, trained: str) -> None:
