@@ -5,8 +5,8 @@ Written against hivemind 1.1.12, which the lock pins. What is changed, and why:
 - The mean itself is sent back, not its difference from what a node sent: `t + (mean - t)` rounds differently
   on each node, and nodes that should agree would differ in their last bits.
 - All or nothing. If a peer fails in between, hivemind averages the rest of the vector without it, or leaves
-  parts as they were, differently on each node. Here a reducer that lost a sender answers nobody, and nothing
-  is written until all parts have arrived: the averaging fails for all members and is tried again.
+  parts as they were, differently on each node. Here whoever loses a peer gives up at once, which the others
+  notice and do too, and nothing is written until all parts have arrived: it fails for all and is tried again.
 - Only peers that the configuration names may join, be joined, or download the state (libp2p has proved their
   peer ids when the connection opened), and only with a message that passes the checks.
 - Group size and round are set for each averaging without a new averager process.
@@ -55,19 +55,33 @@ class _ExactRunner(AllReduceRunner):  # type: ignore[misc]  # hivemind is untype
         self.tensor_part_container.return_deltas = False
 
     async def _communicate_with_peer(self, peer_id: PeerID) -> None:
-        if peer_id != self.peer_id:
-            await super()._communicate_with_peer(peer_id)
+        if peer_id == self.peer_id:
+            await self._average_own_parts()
             return
-        peer_index = self.ordered_peer_ids.index(peer_id)
-        sender_index = self.sender_peer_ids.index(peer_id)
+        try:
+            await super()._communicate_with_peer(peer_id)
+        except Exception:
+            self._give_up()
+            raise
+
+    async def _average_own_parts(self) -> None:
+        peer_index = self.ordered_peer_ids.index(self.peer_id)
+        sender_index = self.sender_peer_ids.index(self.peer_id)
         for part_index, part in enumerate(self.parts_for_local_averaging):
             mean = await self.tensor_part_reducer.accumulate_part(
                 sender_index, part_index, part, weight=self.weight
             )
-            if self.banned_senders:
-                self.tensor_part_container.register_failed_reducer(peer_index)
-                return
             self.tensor_part_container.register_processed_part(peer_index, part_index, mean)
+
+    async def _ban_sender(self, peer_id: PeerID) -> None:
+        await super()._ban_sender(peer_id)
+        self._give_up()
+
+    def _give_up(self) -> None:
+        """A peer failed: end at once, which ends the streams to all others, so that they end too."""
+        if not self._future.done():
+            self.finalize(exception=AllreduceException("a peer failed while averaging"))
+            self._future.exception()  # it is told by the averaging that ends; asyncio need not repeat it
 
     async def _accumulate_parts_streaming(
         self, stream: AsyncIterator[averaging_pb2.AveragingData], sender_index: int
@@ -90,8 +104,6 @@ class _ExactRunner(AllReduceRunner):  # type: ignore[misc]  # hivemind is untype
                     )
                 except BannedException:
                     break
-                if self.banned_senders:
-                    raise AllreduceException("a peer failed while averaging")
                 part_index += 1
                 answer = await loop.run_in_executor(None, serialize_torch_tensor, mean, compression)
                 yield averaging_pb2.AveragingData(code=averaging_pb2.AVERAGED_PART, tensor_part=answer)

@@ -65,7 +65,9 @@ class Attempt:
         except CancelledError:
             raise PeerError("the averaging was cancelled") from None
         except Exception as error:  # hivemind raises many classes; none of them ends this node
-            raise PeerError("an averaging did not succeed", found=str(error)) from error
+            no_group = "could not find a group" in str(error)
+            problem = "no group came together in time" if no_group else "a peer failed while averaging"
+            raise PeerError(problem) from error
         group = {
             self._members[peer]: read_contribution(said, self._members.values())
             for peer, said in gathered.items()

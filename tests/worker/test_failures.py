@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 from collections.abc import Callable
 from typing import Any
 
@@ -50,6 +51,20 @@ def test_a_killed_worker_rejoins_with_the_others_state_and_a_true_ledger(make_fl
             trained[member["node"]] = trained.get(member["node"], 0) + member["tokens"]
     assert fleet.status(0)["total_tokens"] == sum(trained.values())
     assert fleet.status(2)["tokens"] == trained["n2"]
+
+
+def test_a_frozen_node_delays_one_round_and_rejoins_when_it_thaws(make_fleet: MakeFleet) -> None:
+    fleet = make_fleet(3, quorum=2)
+    fleet.start()
+    fleet.until(lambda: all(_rounds(fleet, i) >= 2 for i in range(3)), 60, "two rounds of three")
+    os.killpg(fleet.processes[2].pid, signal.SIGSTOP)
+    before = _rounds(fleet, 0)
+    fleet.until(lambda: _rounds(fleet, 0) >= before + 4, 60, "the others go on")
+    *usual, longest = sorted(line["averaging_seconds"] for line in fleet.progress(0)[before:])
+    assert longest < 15
+    assert usual[-1] < 2
+    os.killpg(fleet.processes[2].pid, signal.SIGCONT)
+    fleet.until(lambda: len(fleet.progress(0)[-1]["group"]) == 3, 60, "n2 is back")
 
 
 @pytest.mark.parametrize("protocol", ["decentralized", "centralized"])
