@@ -16,7 +16,8 @@
     │   └── LockedError         somebody else is deploying
     ├── WorkerError             training on a node
     │   ├── CheckpointError     a checkpoint is damaged or belongs to another run
-    │   └── PeerError           a message or state from another node is not acceptable
+    │   ├── PeerError           a message or state from another node is not acceptable
+    │   └── LostNodeError       a node is gone, in a run that tolerates no loss
     └── LabError                the lab's hosts, network or tools
 
 A message names the host, the field or file, what was found, what was expected and what to do, as far as
@@ -160,6 +161,10 @@ class CheckpointError(WorkerError):
 
 class PeerError(WorkerError):
     """A message or a state from another node is not acceptable."""
+
+
+class LostNodeError(WorkerError):
+    """A node is gone, in a run that tolerates no loss."""
 
 
 class LabError(TailtrainError):

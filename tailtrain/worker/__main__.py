@@ -13,8 +13,11 @@ from pathlib import Path
 # Before hivemind is imported: its own notes are for its developers; what matters is told by this package.
 os.environ.setdefault("HIVEMIND_LOGLEVEL", "CRITICAL")
 
-from tailtrain.errors import TailtrainError
+from tailtrain.errors import LostNodeError, TailtrainError
 from tailtrain.worker.config import WorkerConfig, load_config
+
+# The unit is not started again by itself after this one: the run stands still until a person resumes it.
+EXIT_LOST_NODE = 3
 
 
 def main() -> int:
@@ -29,7 +32,7 @@ def main() -> int:
         _run(arguments.command, config)
     except TailtrainError as error:
         print(f"error: {error}", file=sys.stderr)
-        return 1
+        return EXIT_LOST_NODE if isinstance(error, LostNodeError) else 1
     return 0
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Literal
 
-from tailtrain.errors import PeerError, WorkerError
+from tailtrain.errors import LostNodeError, PeerError
 from tailtrain.worker.exchange import Averaged
 from tailtrain.worker.joining import Joiner, Round
 from tailtrain.worker.ledger import Contribution
@@ -71,7 +71,7 @@ class RoundLoop:
         Raises:
             Stopped: the node was told to stop; nothing committed is lost.
             FinishedElsewhereError: the others finished the run without this node.
-            WorkerError: a node was lost in a run that tolerates none.
+            LostNodeError: a node was lost in a run that tolerates none.
         """
         while not self._state.commit.finished:
             now = self._joiner.join()
@@ -209,8 +209,8 @@ class RoundLoop:
         state: Literal["averaging", "paused"] = "averaging" if self._members.suffice(present) else "paused"
         self._status.set(state, self._members.waits_for(present), **self._state.commit.to_status())
 
-    def _lost(self, nodes: set[str]) -> WorkerError:
-        return WorkerError(
+    def _lost(self, nodes: set[str]) -> LostNodeError:
+        return LostNodeError(
             "a node was lost and this run tolerates no loss",
             host=", ".join(sorted(nodes)),
             fix="Bring it back and resume: the run goes on from its last round",

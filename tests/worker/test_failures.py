@@ -103,7 +103,7 @@ def test_without_fault_tolerance_a_lost_node_ends_the_run_with_an_error(make_fle
     fleet.start()
     fleet.until(lambda: all(_rounds(fleet, i) >= 1 for i in range(2)), 60, "a round")
     fleet.kill(1)
-    assert fleet.wait(40, 0) == [1]
+    assert fleet.wait(40, 0) == [3], "its unit does not start it again"
     status = fleet.status(0)
     assert status["state"] == "failed"
     assert "n1: a node was lost" in status["message"]
