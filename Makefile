@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DELETE_ON_ERROR:
-.PHONY: help demo dataset lab test test-unit test-worker test-lab lint locks clean
+.PHONY: help demo dataset tools lab test test-unit test-worker test-lab lint locks clean
 
 PYTHON ?= python3
 VENV := .venv
@@ -31,14 +31,16 @@ demo: $(VENV)/.ready lab dataset
 	@echo "Take it down:"
 	@echo "  $(BIN)/tailtrain lab down"
 
-lab: $(VENV)/.ready
+tools: $(VENV)/.ready
 	$(BIN)/tailtrain lab install
+
+lab: tools
 	$(AS_ROOT) $(BIN)/tailtrain lab up
 
 dataset: $(VENV)/.ready
 	$(BIN)/tailtrain dataset demo $(DEMO)
 
-test: lint test-unit test-worker test-lab
+test: tools lint test-unit test-worker test-lab
 
 test-unit: $(VENV)/.ready
 	$(BIN)/python -m pytest -m "not lab and not worker" tests
