@@ -33,3 +33,9 @@ training = {
     "seed": 17,
 }
 validation_bytes_per_domain = 32_768
+
+# Where nodes get the worker's Python packages: a folder of wheels here, which is sent to them, or an index
+# that has torch's CPU build. Without either they install torch's CUDA build from the ordinary index: it is
+# large, and works on CPUs as well.
+wheels = None
+package_index = None

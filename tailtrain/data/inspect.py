@@ -118,7 +118,12 @@ def _size(path: Path) -> int:
             stream.seek(max(0, size - len(_MAGIC)))
             tail = stream.read()
     except FileNotFoundError as error:
-        raise DataError("the data set's file is missing", field=str(path), expected=expected) from error
+        raise DataError(
+            "the data set's file is missing",
+            field=str(path),
+            expected=expected,
+            fix="Make it with: tailtrain dataset build (or, the demo's: make dataset)",
+        ) from error
     except OSError as error:
         raise DataError(
             "the data set's file cannot be read", field=str(path), found=error.strerror, expected=expected
@@ -159,7 +164,7 @@ def _text_column(path: Path, schema: pa.Schema, wanted: str | None) -> str:
                 field=str(path),
                 found=has,
                 expected=f"one of {', '.join(TEXT_COLUMNS)}",
-                fix="Name the column to train on in the data set's declaration.",
+                fix=f"Call the column to train on {TEXT_COLUMNS[0]}, or use: tailtrain dataset build",
             )
     if names.count(wanted) != 1:
         problem = "has no column of that name" if wanted not in names else "has two columns of that name"

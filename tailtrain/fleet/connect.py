@@ -18,6 +18,7 @@ from pyinfra_cli.inventory import make_inventory
 from pyinfra_cli.log import setup_logging
 
 from tailtrain.errors import DeclarationError, FleetError
+from tailtrain.fleet.declared import declared_fleet
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -34,6 +35,8 @@ def connected(inventory: Path) -> Iterator[State]:
         FleetError: no host at all could be connected to.
     """
     state = declared_state(inventory)
+    # What is declared wrongly is said before any host is waited for.
+    declared_fleet(state.inventory)
     state.set_stage(StateStage.Connect)
     try:
         connect_all(state)

@@ -22,7 +22,7 @@ from pyinfra import context
 
 from tailtrain.data import cache
 from tailtrain.data.inspect import inspect_parquet
-from tailtrain.errors import TailtrainError
+from tailtrain.errors import DataError, TailtrainError
 from tailtrain.fleet import material, probe
 from tailtrain.fleet.declared import declared_fleet
 from tailtrain.fleet.gate import Gate
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from pyinfra.api.host import Host
     from pyinfra.api.state import State
 
+    from tailtrain.data.manifest import Manifest
     from tailtrain.planning.plan import HostPlan, Plan
 
 WORK_DIR = ".tailtrain"
@@ -194,6 +195,7 @@ def planned_datasets(project: Path, declared: Declared) -> list[PlannedDataset]:
             project / WORK_DIR / "datasets",
             heldout_fraction=settings.heldout_fraction,
         )
+        require_text(file, manifest)
         content = manifest.encode()
         found.append(
             PlannedDataset(
@@ -208,6 +210,26 @@ def planned_datasets(project: Path, declared: Declared) -> list[PlannedDataset]:
             )
         )
     return found
+
+
+def require_text(file: str, manifest: Manifest) -> None:
+    """Check that there is something to learn from, and something to judge it by.
+
+    Raises:
+        DataError: naming the file.
+    """
+    if not manifest.train_text_bytes:
+        raise DataError(
+            "every record to train on is empty", field=file, found=f"{manifest.records:,} records"
+        )
+    if not manifest.heldout_text_bytes:
+        raise DataError(
+            "no text is held out to judge the model by",
+            field=file,
+            found=f"heldout_fraction {manifest.heldout_fraction:g}, {manifest.records:,} records",
+            expected="at least one record held out that is not empty",
+            fix="Raise heldout_fraction in group_data/all.py, or use a data set of more than one text",
+        )
 
 
 def _planned(chunks: Sequence[Any]) -> tuple[PlannedChunk, ...]:

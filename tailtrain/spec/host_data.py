@@ -43,6 +43,8 @@ _OTHER_NAMES = {
     "reserved_ram": "reserve_ram_gb",
     "reserve_ram": "reserve_ram_gb",
     "niceness": "nice",
+    "sudo": "_sudo",
+    "user": "ssh_user",
 }
 _MISSPELT = (
     0.8  # how alike two names must be; lower values catch words that are somebody's own, such as "store"

@@ -256,6 +256,41 @@ def test_a_changed_setting_shows_as_a_diff_and_nothing_is_done_by_a_dry_run(
     assert project.plan()[0] == 0
 
 
+def test_a_host_that_is_away_is_unknown_in_the_plan_and_nobody_is_asked(
+    project: Project, trained: str
+) -> None:
+    """Without -y pyinfra would ask whether to go on, and end in a traceback where there is no terminal."""
+    judge = project.lab.host("judge")
+    judge.power_cut()
+    try:
+        done = project.run("pyinfra", "inventory.py", "deploys/train.py", "--dry")
+        said = done.stdout + done.stderr
+        assert done.returncode == 1, "a host failed"
+        assert "Traceback" not in said
+        assert "judge: unreachable, what is there is unknown" in said
+        assert "No changes: 5 hosts are as declared. Unknown: judge." in said
+        assert project.plan()[0] == 3
+    finally:
+        judge.boot()
+    assert project.plan()[0] == 0
+
+
+def test_without_the_primary_nothing_is_done_anywhere(project: Project, trained: str) -> None:
+    chunk = project.config("judge")["data"][0]["ranges"][0][0]
+    project.on("judge", f"rm {STATE}/chunks/{chunk}")
+    qfox = project.lab.host("qfox")
+    qfox.power_cut()
+    try:
+        done = project.run("pyinfra", "-y", "inventory.py", "deploys/train.py")
+        assert done.returncode == 1
+        assert "nothing can go on without the primary" in done.stdout + done.stderr
+        assert project.on("judge", f"test -e {STATE}/chunks/{chunk} || echo missing").strip() == "missing"
+    finally:
+        qfox.boot()
+    project.deploy("-y")
+    assert project.plan()[0] == 0
+
+
 def test_the_model_can_be_fetched_and_is_what_the_manifest_says(project: Project, trained: str) -> None:
     done = project.run("tailtrain", "fetch", "model")
     assert done.returncode == 0, done.stderr
