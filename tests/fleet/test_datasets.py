@@ -32,7 +32,6 @@ def _cut(folder: Path, texts: list[str], fraction: float) -> Manifest:
         (["same"] * 9, 0.1, "no text is held out"),
     ],
 )
-@pytest.mark.patched
 def test_a_data_set_without_text_on_either_side_is_refused(
     tmp_path: Path, texts: list[str], fraction: float, problem: str
 ) -> None:
@@ -42,7 +41,6 @@ def test_a_data_set_without_text_on_either_side_is_refused(
         require_text("texts.parquet", _cut(tmp_path, texts, fraction))
 
 
-@pytest.mark.patched
 def test_a_data_set_with_text_on_both_sides_is_taken(tmp_path: Path) -> None:
     from tailtrain.fleet.session import require_text  # noqa: PLC0415 - imports pyinfra
 
