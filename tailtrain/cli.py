@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import importlib
 import os
-import subprocess
 import sys
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import click
 
@@ -140,18 +139,16 @@ def fetch(folder: Path, inventory: Path) -> None:
 
 @main.command()
 @_inventory
-@click.pass_context
-def stop(ctx: click.Context, inventory: Path) -> None:
+def stop(inventory: Path) -> None:
     """Stop training on all hosts; it can be resumed from the last averaging."""
-    ctx.exit(_deploy(inventory, "deploys/stop.py"))
+    _deploy(inventory, "deploys/stop.py")
 
 
 @main.command()
 @_inventory
-@click.pass_context
-def resume(ctx: click.Context, inventory: Path) -> None:
+def resume(inventory: Path) -> None:
     """Go on with a stopped or interrupted run, to its end."""
-    ctx.exit(_deploy(inventory, "deploys/train.py"))
+    _deploy(inventory, "deploys/train.py")
 
 
 @main.command()
@@ -201,8 +198,15 @@ def _cooperate() -> None:
     sys.path.append(".")
 
 
-def _deploy(inventory: Path, deploy: str) -> int:
-    """Run pyinfra itself on a deploy file; its exit code."""
-    pyinfra = Path(sys.executable).with_name("pyinfra")
-    command = [str(pyinfra) if pyinfra.is_file() else "pyinfra", "-y", str(inventory), deploy]
-    return subprocess.run(command, check=False, env={**os.environ}).returncode
+def _deploy(inventory: Path, deploy: str) -> NoReturn:
+    """Become pyinfra on a deploy file: signals and the exit code are its own then.
+
+    Raises:
+        DeclarationError: this is not a project's folder.
+    """
+    if not Path(deploy).is_file():
+        raise DeclarationError("no such deploy", field=deploy, fix="Go to the folder that holds deploys/")
+    beside = Path(sys.executable).with_name("pyinfra")
+    pyinfra = str(beside) if beside.is_file() else "pyinfra"
+    sys.stdout.flush()
+    os.execvp(pyinfra, [pyinfra, "-y", str(inventory), deploy])  # noqa: S606 - no shell is wanted
