@@ -30,6 +30,12 @@ class Output:
     stdout: str
     stderr: str
 
+    @property
+    def complaint(self) -> str | None:
+        """The last line on standard error, None where there is none."""
+        lines = self.stderr.strip().splitlines()
+        return lines[-1] if lines else None
+
 
 def run(host: Host, command: str | Sequence[str], *, stdin: Any = None, timeout: int | None = 60) -> Output:
     """Run a command on a host as its operations would be run (sudo and the like from the host's data).
@@ -73,12 +79,11 @@ def ask(host: Host, modules: Sequence[ModuleType], request: object, *, timeout: 
     try:
         return json.loads(last)
     except ValueError:
-        said = output.stderr.strip().splitlines()
         raise FleetError(
             "gave no reply",
             host=host.name,
             field=modules[-1].__name__,
-            found=said[-1] if said else "no output",
+            found=output.complaint or "no output",
             fix="Install python3 there: apt-get install python3" if "not found" in output.stderr else None,
         ) from None
 

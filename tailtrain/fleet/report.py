@@ -167,10 +167,7 @@ def _left_behind(host: Host, plan: Plan) -> dict[str, Any] | FleetError:
             "rounds": [json.loads(line) for line in progress.splitlines() if line.strip()],
         }
     except ValueError:
-        said = output.stderr.strip().splitlines()
-        return FleetError(
-            "left no complete record of this run", host=host.name, found=said[-1] if said else None
-        )
+        return FleetError("left no complete record of this run", host=host.name, found=output.complaint)
 
 
 def _record(plan: Plan, found: Mapping[str, Mapping[str, Any]]) -> RunRecord:

@@ -68,10 +68,7 @@ def _send(host: Host, transfer: Transfer, open_file: Callable[[SentFile], Binary
     command, pieces = send.upload(transfer, open_file)
     output = remote.run(host, command, stdin=BinaryStdin(pieces), timeout=None)
     if not output.stdout.strip():
-        said = output.stderr.strip().splitlines()
-        raise TransferError(
-            "the transfer ended without an answer", host=host.name, found=said[-1] if said else None
-        )
+        raise TransferError("the transfer ended without an answer", host=host.name, found=output.complaint)
     return send.receipt(host.name, output.stdout)
 
 

@@ -109,7 +109,7 @@ def collect_reports(state: State, plan: Plan) -> dict[str, dict[str, Any] | None
         deadline, status = time.monotonic() + SETTLE_SECONDS, None
         while time.monotonic() < deadline:
             try:
-                status, _, unit = _look(host, plan.run_id, 0)
+                status, _, unit = _look(host, plan.run_id, None)
             except FleetError:
                 gevent.sleep(POLL_SECONDS)
                 continue
@@ -127,12 +127,13 @@ def collect_reports(state: State, plan: Plan) -> dict[str, dict[str, Any] | None
     return reports
 
 
-def _look(host: Host, run_id: str, seen: int) -> tuple[dict[str, Any], list[dict[str, Any]], str]:
-    """Status, rounds after the first `seen`, and the unit's state: one short command."""
+def _look(host: Host, run_id: str, seen: int | None) -> tuple[dict[str, Any], list[dict[str, Any]], str]:
+    """Status, rounds after the first `seen` (None: no rounds), and the unit's state: one short command."""
     folder = layout.run(run_id)
+    rounds_after = "" if seen is None else f" tail -n +{seen + 1} {folder}/progress.jsonl 2>/dev/null;"
     script = (
         f"cat {folder}/status.json 2>/dev/null; echo; echo {_MARK};"
-        f" tail -n +{seen + 1} {folder}/progress.jsonl 2>/dev/null; echo {_MARK};"
+        f"{rounds_after} echo {_MARK};"
         f" systemctl is-active {layout.WORKER_UNIT}"
     )
     parts = remote.run(host, ["sh", "-c", script], timeout=30).stdout.split(_MARK)
