@@ -196,14 +196,12 @@ def planned_datasets(project: Path, declared: Declared) -> list[PlannedDataset]:
             heldout_fraction=settings.heldout_fraction,
         )
         require_text(file, manifest)
-        content = manifest.encode()
         found.append(
             PlannedDataset(
                 domain=domain,
                 file=file,
                 file_bytes=manifest.file_bytes,
                 manifest_id=manifest.id,
-                manifest_bytes=len(content),
                 records=manifest.records,
                 train=_planned(manifest.train),
                 heldout=_planned(manifest.heldout),

@@ -22,7 +22,6 @@ class PlannedDataset:
     file: str
     file_bytes: int
     manifest_id: str
-    manifest_bytes: int
     records: int
     train: tuple[PlannedChunk, ...]
     heldout: tuple[PlannedChunk, ...]

@@ -63,7 +63,6 @@ def dataset(domain: str, file: str, rows: tuple[int, ...], heldout: tuple[int, .
         file=file,
         file_bytes=280 * sum((*rows, *heldout)),
         manifest_id=hashlib.sha256(f"{domain} manifest".encode()).hexdigest(),
-        manifest_bytes=4_000,
         records=sum((*rows, *heldout)),
         train=tuple(chunks[: len(rows)]),
         heldout=tuple(chunks[len(rows) :]),
