@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tailtrain.planning.receipt import Receipt
 
 
 @dataclass(frozen=True)
@@ -24,11 +28,12 @@ class Hardware:
 
 @dataclass(frozen=True)
 class UnitState:
-    """A systemd unit as `systemctl show` reports it."""
+    """A systemd unit as `systemctl show` reports it; `since` is when it last changed its state, in UTC."""
 
     active: str = "inactive"
     enabled: bool = False
     pid: int = 0
+    since: str = ""
 
 
 @dataclass(frozen=True)
@@ -48,12 +53,44 @@ class RunState:
 
 
 @dataclass(frozen=True)
+class StoredRun:
+    """A run that a host keeps: its state, the bytes it takes, and when it last changed (Unix time)."""
+
+    run_id: str
+    state: str
+    bytes: int
+    modified_unix: float
+
+
+@dataclass(frozen=True)
+class TailnetState:
+    """What the tailnet says of a host: when its key expires (None: never), and what may go wrong."""
+
+    key_expires: str | None = None
+    key_days: float | None = None
+    warnings: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class LockHolder:
+    """Who is deploying: the token is what breaks the lock, `plan` what they carry out."""
+
+    token: str
+    who: str
+    since: str
+    plan: str
+
+
+@dataclass(frozen=True)
 class Observation:
     """A host that answered.
 
     `files` maps the path of each small text file that tailtrain writes to its content, or None where it is
-    missing. `chunks` are the chunk and held-out files whose hash is right; `damaged` those whose is
-    not, and what is wrong with each.
+    missing; `modified` to when it was last written, in UTC. `chunks` are the chunk and held-out files whose
+    hash is right; `damaged` those whose is not, and what is wrong with each; `stray_chunks` the files in the
+    chunk folder that the declared data sets do not have, with their bytes. `folder_bytes` has the size of
+    each folder of code or environment that is not in use. `receipt` is what the last deploy left there.
+    `lock` and `deploys` (a count that every deploy raises) are asked of the primary alone.
     """
 
     node: str
@@ -73,6 +110,14 @@ class Observation:
     manifests: frozenset[str] = frozenset()
     units: Mapping[str, UnitState] = field(default_factory=dict)
     run: RunState = field(default_factory=RunState)
+    modified: Mapping[str, str] = field(default_factory=dict)
+    stray_chunks: Mapping[str, int] = field(default_factory=dict)
+    folder_bytes: Mapping[str, int] = field(default_factory=dict)
+    runs: tuple[StoredRun, ...] = ()
+    receipt: Receipt | None = None
+    tailnet: TailnetState = field(default_factory=TailnetState)
+    lock: LockHolder | None = None
+    deploys: int = 0
 
 
 @dataclass(frozen=True)

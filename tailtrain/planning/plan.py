@@ -13,24 +13,28 @@ if TYPE_CHECKING:
 
     from tailtrain.planning.datasets import PlannedChunk, PlannedDataset
     from tailtrain.planning.node_config import NodeLimits
+    from tailtrain.planning.observed import LockHolder
     from tailtrain.planning.placement import Placement
+    from tailtrain.planning.receipt import Login, Receipt
     from tailtrain.planning.settings import Settings
     from tailtrain.spec import NetworkNode
 
 
 class Phase(StrEnum):
-    """The phases in their order. `provision` prepares hosts; the other four are the specification's."""
+    """The phases in their order. The specification has four; `provision` prepares hosts, `clean` removes."""
 
     PROVISION = "provision"
     DISTRIBUTE = "distribute"
     TRAIN = "train"
     AGGREGATE = "aggregate"
     VALIDATE = "validate"
+    CLEAN = "clean"
 
 
 ACTION_ORDER = (
     *("packages", "account", "environment", "code", "identity", "files"),
-    *("chunks", "start", "restart", "watch", "aggregate", "model", "validate", "judge"),
+    *("chunks", "drain", "start", "restart", "watch", "aggregate", "model", "validate", "judge"),
+    *("prune", "clean", "receipt"),
 )
 """The keys of all actions, in the order in which the deploys do them."""
 
@@ -43,6 +47,53 @@ class Action:
     key: str
     what: str
     why: str
+
+
+@dataclass(frozen=True)
+class Drift:
+    """Something on a host that somebody else changed: what was applied, what is there, what is wanted."""
+
+    subject: str
+    receipt: str
+    found: str
+    wanted: str
+
+
+@dataclass(frozen=True)
+class Removal:
+    """Something of ours that a host no longer needs: the files, the bytes that this frees, and the rule."""
+
+    what: str
+    why: str
+    paths: tuple[str, ...]
+    bytes: int
+
+
+@dataclass(frozen=True)
+class ChunkMove:
+    """Chunks that go to a host for the same reason."""
+
+    why: str
+    chunks: int
+    bytes: int
+
+
+@dataclass(frozen=True)
+class Preflight:
+    """What stands out about a host before anything is done there.
+
+    Disk in bytes, clock skew in seconds against the control machine, `key_expires` None where the key never
+    does. `declared` and `found` are cores, GB of memory and GPUs, in words.
+    """
+
+    key_expires: str | None
+    key_days: float | None
+    disk_free_bytes: int
+    disk_needed_bytes: int
+    clock_skew_seconds: float
+    declared: str
+    found: str
+    warnings: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -75,10 +126,50 @@ class HostPlan:
     chunks: tuple[PlannedChunk, ...] = ()
     manifests: tuple[str, ...] = ()
     config_sha256: str = ""
+    preflight: Preflight | None = None
+    drift: tuple[Drift, ...] = ()
+    moves: tuple[ChunkMove, ...] = ()
+    seconds_to_send: float = 0.0
+    send_rate: str = ""
+    interrupts: str = ""
+    removals: tuple[Removal, ...] = ()
+    receipt: Receipt | None = None
+
+    @property
+    def verdict(self) -> str:
+        """What the plan means for this host, in few words."""
+        if self.unreachable:
+            return "unknown"
+        if not self.actions:
+            return "no change"
+        for key, words in (
+            ("account", "first install"),
+            ("restart", "restart the worker"),
+            ("start", "start the worker"),
+        ):
+            if self.does(key):
+                return words
+        return "update"
 
     def does(self, key: str) -> bool:
         """Whether an action of this key is planned here."""
         return any(action.key == key for action in self.actions)
+
+
+@dataclass(frozen=True)
+class DepartedHost:
+    """A host that has something of this fleet's, and is no longer in the inventory.
+
+    `actions` are "drain" (its worker is stopped before the others go on without it) and "clean" (all of ours
+    is removed, after the new owners have verified their copies). `frees` is in bytes.
+    """
+
+    name: str
+    login: Login
+    unreachable: str | None = None
+    run: str = ""
+    frees: int = 0
+    actions: tuple[Action, ...] = ()
 
 
 CPU_LOCK, CUDA_LOCK = "worker-cpu", "worker-cuda"
@@ -108,7 +199,8 @@ class Plan:
 
     `id` is a hash of everything that will be done, and of why. `quorum` nodes, with the primary, must be left
     for a phase to begin: all of them where fault tolerance is off. `moved` counts, for each data set that
-    nodes have, the records that come to another node than before.
+    nodes have, the records that come to another node than before; `least_moved` is the least that any
+    placement with these quotas could move. `lock` is who is deploying at this moment.
     """
 
     id: str
@@ -121,6 +213,9 @@ class Plan:
     material: Material
     hosts: tuple[HostPlan, ...]
     quorum: int
+    least_moved: Mapping[str, int] = field(default_factory=dict)
+    departed: tuple[DepartedHost, ...] = ()
+    lock: LockHolder | None = None
 
     def host(self, name: str) -> HostPlan:
         """The plan of one host."""
@@ -134,7 +229,7 @@ class Plan:
     @property
     def changes(self) -> bool:
         """Whether anything will be done anywhere."""
-        return any(host.actions for host in self.hosts)
+        return any(host.actions for host in self.hosts) or any(host.actions for host in self.departed)
 
     def phase_hosts(self, phase: Phase) -> tuple[HostPlan, ...]:
         """The hosts that do something in a phase."""

@@ -19,6 +19,7 @@ _PHASE_WORDS = {
     Phase.TRAIN: "2 distributed training",
     Phase.AGGREGATE: "3 model aggregation",
     Phase.VALIDATE: "4 validation",
+    Phase.CLEAN: "clean",
 }
 
 
