@@ -34,6 +34,9 @@ training = {
 }
 validation_bytes_per_domain = 32_768
 
+# How many runs a host keeps besides the one at hand; older ones go at the end of a deploy.
+keep_runs = 2
+
 # Where nodes get the worker's Python packages: a folder of wheels here, which is sent to them, or an index
 # that has torch's CPU build. Without either they install torch's CUDA build from the ordinary index: it is
 # large, and works on CPUs as well.

@@ -64,6 +64,7 @@ class Settings:
     loop: LoopSettings
     validation_bytes_per_domain: int
     worker_port: int
+    keep_runs: int
     wheels: str | None
     package_index: str | None
 
@@ -94,6 +95,7 @@ _PLAIN: dict[str, tuple[object, str]] = {
     "training": ({}, "a dictionary"),
     "validation_bytes_per_domain": (65_536, "a whole number above 0"),
     "worker_port": (45_001, "a port from 1024 to 65535"),
+    "keep_runs": (2, "a whole number from 0 to 1000"),
     "wheels": (None, "a folder of wheels, or None"),
     "package_index": (None, "the address of a package index, or None"),
 }
@@ -102,6 +104,7 @@ SETTINGS = frozenset(_PLAIN)
 
 T = TypeVar("T")
 MOST_HELD_OUT = 0.5
+MOST_KEPT_RUNS = 1000
 UNPRIVILEGED_PORTS = range(1024, 65536)
 
 _OWN_PREFIXES = ("_", "ssh_", "tailscale_")
@@ -154,6 +157,7 @@ def parse_settings(data: Mapping[str, object]) -> Settings:
             _number(get, "validation_bytes_per_domain", lambda value: value >= 1, whole=True)
         ),
         worker_port=int(_number(get, "worker_port", lambda value: value in UNPRIVILEGED_PORTS, whole=True)),
+        keep_runs=int(_number(get, "keep_runs", lambda value: 0 <= value <= MOST_KEPT_RUNS, whole=True)),
         wheels=None if get["wheels"] is None else _text(get, "wheels"),
         package_index=None if get["package_index"] is None else _text(get, "package_index"),
     )
