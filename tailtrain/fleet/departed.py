@@ -1,0 +1,82 @@
+"""Hosts that have something of this fleet's and are no longer in the inventory.
+
+pyinfra's inventory is fixed when it starts. They stand in a second one, with a state of its own, which no
+operation of the deploy runs on: only commands that are sent to one host (`fleet.remote`).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from gevent.pool import Pool
+from pyinfra.api import Config, Inventory, State
+from pyinfra.api.exceptions import ConnectError
+
+from tailtrain.fleet import undo
+from tailtrain.planning.observed import Unreachable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from pyinfra.api.host import Host
+
+    from tailtrain.planning.receipt import Login
+    from tailtrain.planning.undoing import Belongings
+
+CONNECT_SECONDS = 5
+"""A host that is gone for good must not hold up every plan."""
+
+
+def connect(logins: Mapping[str, Login], state: State) -> dict[str, Host | str]:
+    """Connect to hosts by their names in the tailnet, all at once.
+
+    Args:
+        logins: names with how to log in, from receipts.
+        state: pyinfra's state of the fleet; settings of its inventory for all hosts count here as well.
+
+    Returns:
+        Each name with its host, or with the reason why it cannot be reached. Give the hosts to `disconnect`.
+    """
+    if not logins:
+        return {}
+    names = [(f"@tailscale/{name}", _data(login)) for name, login in logins.items()]
+    inventory = Inventory((names, state.inventory.data), override_data=state.inventory.override_data)
+    apart = State(inventory, Config(CONNECT_TIMEOUT=CONNECT_SECONDS), check_for_changes=False)
+    apart.cwd = state.cwd
+    return reach(apart.inventory)
+
+
+def _data(login: Login) -> dict[str, Any]:
+    data: dict[str, Any] = {"_sudo": login.sudo, "ssh_connect_retries": 0}
+    return data | ({"ssh_user": login.ssh_user} if login.ssh_user else {})
+
+
+def reach(hosts: Iterable[Host]) -> dict[str, Host | str]:
+    """Connect to hosts, all at once; each name with its host, or with the reason against it."""
+
+    def open_one(host: Host) -> tuple[str, Host | str]:
+        try:
+            host.connect(show_errors=False, raise_exceptions=True)
+        except ConnectError as error:
+            return host.name, str(error)
+        return host.name, host
+
+    hosts = list(hosts)
+    found = dict(Pool(64).imap_unordered(open_one, hosts))
+    return {host.name: found[host.name] for host in hosts}
+
+
+def disconnect(found: Mapping[str, Host | str]) -> None:
+    """Close the connections of `connect`."""
+    Pool(64).map(
+        lambda host: host.disconnect(), [host for host in found.values() if not isinstance(host, str)]
+    )
+
+
+def look(found: Mapping[str, Host | str]) -> dict[str, Belongings | Unreachable]:
+    """What of ours is on each host that `connect` gave, in its order; or why that is not known."""
+    answers = undo.look_at(host for host in found.values() if not isinstance(host, str))
+    return {
+        name: Unreachable(name, host) if isinstance(host, str) else answers[name]
+        for name, host in found.items()
+    }

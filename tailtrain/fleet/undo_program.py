@@ -1,0 +1,306 @@
+"""Looks for what tailtrain has put on a host, and removes it: runs there as plain Python.
+
+Its source is sent to the host and uses nothing but the standard library. All places come with the request;
+what it prints is read by `tailtrain.fleet.undo`. Removing stops halfway as harmlessly as it can: what vouches
+for a folder goes first, so that no half of one looks whole, and the same request finishes the work.
+"""
+
+from __future__ import annotations
+
+import glob
+import grp
+import json
+import os
+import pwd
+import re
+import shutil
+import signal
+import stat
+import subprocess
+import sys
+import time
+from typing import Any
+
+Document = dict[str, Any]
+STOP_SECONDS = 90
+_STEP_SECONDS = 0.1
+
+
+class Stuck(Exception):  # noqa: N818 - becomes a sentence of the reply, is no error of the program
+    """Something could not be removed; the message says what and why."""
+
+
+def read(path: str) -> str | None:
+    """The text of a file, None where there is none or it is no text."""
+    try:
+        with open(path, encoding="utf-8") as file:
+            return file.read()
+    except (OSError, UnicodeDecodeError):
+        return None
+
+
+def read_json(path: str) -> Document:
+    """A JSON object from a file, empty where there is none."""
+    try:
+        document = json.loads(read(path) or "{}")
+    except ValueError:
+        return {}
+    return document if isinstance(document, dict) else {}
+
+
+def size_of(path: str) -> int:
+    """The bytes of all files below a path, or of the file itself; symbolic links are not followed."""
+    try:
+        found = os.lstat(path)
+        if not stat.S_ISDIR(found.st_mode):
+            return found.st_size
+        with os.scandir(path) as entries:
+            return sum(size_of(entry.path) for entry in entries)
+    except OSError:
+        return 0
+
+
+def mount_points() -> list[str]:
+    """Where something is mounted (proc(5): the fifth field); a bind mount shows here and nowhere else."""
+    fields = (line.split(" ") for line in (read("/proc/self/mountinfo") or "").splitlines())
+    # The kernel writes a space as \\040, and so on.
+    return [re.sub(r"\\([0-7]{3})", lambda code: chr(int(code[1], 8)), field[4]) for field in fields]
+
+
+def unexpected(folders: list[str]) -> list[str]:
+    """Why folders are not as tailtrain makes them, so that nothing must be removed; empty where they are."""
+    mounts, found = mount_points(), []
+    for folder in folders:
+        if os.path.islink(folder):
+            found.append(f"{folder} is a symbolic link to {os.readlink(folder)}")
+        elif os.path.lexists(folder) and not os.path.isdir(folder):
+            found.append(f"{folder} is no folder")
+        else:
+            real = os.path.realpath(folder)
+            found += [
+                f"{place} is a mount point"
+                for place in sorted({m for m in mounts if m == real or m.startswith(real + "/")})
+            ]
+    return found
+
+
+def systemctl(*words: str) -> str:
+    """What systemctl prints; nothing where there is no systemd, or it does not answer in time."""
+    try:
+        return subprocess.run(
+            ["systemctl", *words],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=STOP_SECONDS,
+            check=False,
+        ).stdout
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+
+
+def unit_files(request: Document, unit: str) -> list[str]:
+    """The files of a unit: its own, and the links that start it when the host boots."""
+    own = os.path.join(request["unit_dir"], unit)
+    links = glob.glob(os.path.join(glob.escape(request["unit_dir"]), "*.wants", unit))
+    return [path for path in (*links, own) if os.path.lexists(path)]
+
+
+def unit_state(unit: str) -> Document:
+    """Whether a unit runs and whether it starts at boot, in systemd's words."""
+    shown = systemctl("show", "-p", "ActiveState,UnitFileState", unit)
+    values = dict(line.split("=", 1) for line in shown.splitlines() if "=" in line)
+    return {
+        "active": values.get("ActiveState", "inactive"),
+        "enabled": values.get("UnitFileState") == "enabled",
+    }
+
+
+def account_of(request: Document) -> pwd.struct_passwd | None:
+    """The account, if it is the one that tailtrain makes: another one of that name is none of ours."""
+    try:
+        found = pwd.getpwnam(request["account"])
+    except KeyError:
+        return None
+    return found if found.pw_dir == request["home"] else None
+
+
+def runs(folder: str) -> list[Document]:
+    """Each run that is kept here."""
+    found = []
+    for name in sorted(os.listdir(folder)) if os.path.isdir(folder) else []:
+        place = os.path.join(folder, name)
+        model = os.path.join(place, "final", "model.safetensors")
+        status = read_json(os.path.join(place, "status.json"))
+        found.append(
+            {
+                "run_id": name,
+                "state": str(status.get("state", "")),
+                "round": status.get("round", -1),
+                "bytes": size_of(place),
+                "model_bytes": size_of(model) if os.path.isfile(model) else 0,
+                "model_sha256": str(
+                    read_json(os.path.join(place, "final", "manifest.json")).get("sha256", "")
+                ),
+            }
+        )
+    return found
+
+
+def packages(names: list[str]) -> list[str]:
+    """Which of these Debian packages are installed."""
+    try:
+        shown = subprocess.run(
+            ["dpkg-query", "-W", "-f", "${db:Status-Status} ${Package}\n", *names],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=30,
+            check=False,
+        ).stdout
+    except (OSError, subprocess.TimeoutExpired):
+        return []
+    installed = {line.split()[1] for line in shown.splitlines() if line.startswith("installed ")}
+    return [name for name in names if name in installed]
+
+
+def look(request: Document) -> Document:
+    """What of ours is here; changes nothing."""
+    units = {unit: files for unit in request["units"] if (files := unit_files(request, unit))}
+    return {
+        "superuser": os.geteuid() == 0,
+        "unexpected": unexpected([*request["parents"], *request["folders"]]),
+        "units": {unit: unit_state(unit) for unit in units},
+        "unit_bytes": sum(size_of(path) for files in units.values() for path in files),
+        "places": {path: size_of(path) for path in request["places"] if os.path.lexists(path)},
+        "account": account_of(request) is not None or group_of(request) is not None,
+        "run_id": str(read_json(request["config"]).get("run_id", "")),
+        "runs": runs(request["runs"]),
+        "receipt": read(request["receipt"]),
+        "left": packages(request["packages"]),
+    }
+
+
+def processes_of(uid: int) -> list[int]:
+    """The processes of an account, this one excepted."""
+    found = []
+    for place in glob.glob("/proc/[0-9]*"):
+        try:
+            if os.stat(place).st_uid == uid:
+                found.append(int(os.path.basename(place)))
+        except OSError:
+            continue
+    return [pid for pid in found if pid != os.getpid()]
+
+
+def stop_units(request: Document) -> None:
+    """Stop units and keep them from starting when the host boots."""
+    for unit in request["units"]:
+        if not unit_files(request, unit) and unit_state(unit)["active"] in ("inactive", "unknown"):
+            continue
+        systemctl("disable", "--quiet", unit)
+        systemctl("stop", unit)
+        state = unit_state(unit)["active"]
+        if state not in ("inactive", "failed"):
+            raise Stuck(f"{unit} does not stop: it is {state}")
+        systemctl("reset-failed", unit)
+
+
+def end_processes(uid: int) -> None:
+    """End what an account still runs: asked first, killed after some seconds."""
+    for number, patience in ((signal.SIGTERM, 5.0), (signal.SIGKILL, 10.0)):
+        for pid in processes_of(uid):
+            try:
+                os.kill(pid, number)
+            except ProcessLookupError:
+                continue
+        deadline = time.monotonic() + patience
+        while processes_of(uid):
+            if time.monotonic() > deadline:
+                break
+            time.sleep(_STEP_SECONDS)
+        else:
+            return
+    raise Stuck(f"a process of its account does not end: {processes_of(uid)[0]}")
+
+
+def remove(path: str, keep: list[str]) -> None:
+    """Remove a file or a folder with all in it but what is to be kept; links are removed, not followed."""
+    if not os.path.lexists(path) or any(f"{path}/".startswith(f"{kept}/") for kept in keep):
+        return
+    try:
+        if not os.path.isdir(path) or os.path.islink(path):
+            os.unlink(path)
+        elif any(kept.startswith(path + "/") for kept in keep):
+            for name in os.listdir(path):
+                remove(os.path.join(path, name), keep)
+        else:
+            # Works with open folders, so that nobody can put a link in its way.
+            shutil.rmtree(path)
+    except OSError as error:
+        raise Stuck(f"{error.filename or path} cannot be removed: {error.strerror}") from None
+
+
+def remove_account(request: Document) -> None:
+    """Remove the account and its group."""
+    name = request["account"]
+    for command, there in (("userdel", account_of), ("groupdel", group_of)):
+        if there(request) is None:
+            continue
+        done = subprocess.run([command, name], capture_output=True, text=True, timeout=60, check=False)
+        if there(request) is not None:
+            raise Stuck(f"the account {name} cannot be removed: {done.stderr.strip() or command}")
+
+
+def group_of(request: Document) -> grp.struct_group | None:
+    """The account's group, where nobody else is in it."""
+    try:
+        found = grp.getgrnam(request["account"])
+    except KeyError:
+        return None
+    others = [user for user in pwd.getpwall() if user.pw_gid == found.gr_gid]
+    return None if found.gr_mem or others else found
+
+
+def undo(request: Document) -> None:
+    """Remove all of ours, in an order in which it can be killed at any moment and done again.
+
+    Raises:
+        Stuck: naming what stands in the way.
+    """
+    keep = [path for path in request["keep"] if os.path.lexists(path)]
+    account = account_of(request)
+    stop_units(request)
+    if account is not None:
+        end_processes(account.pw_uid)
+    vouchers = [path for pattern in request["vouchers"] for path in glob.glob(pattern)]
+    units = [path for unit in request["units"] for path in unit_files(request, unit)]
+    for path in (*vouchers, *units):
+        remove(path, keep)
+    systemctl("daemon-reload")
+    for folder in request["folders"]:
+        remove(folder, keep)
+    for folder in request["parents"]:
+        if os.path.isdir(folder) and not os.listdir(folder):
+            os.rmdir(folder)
+    # What is kept belongs to the account, so then it stays as well.
+    if not keep:
+        remove_account(request)
+
+
+def main() -> int:
+    """Answer the request on standard input: look, or remove."""
+    request = json.loads(sys.stdin.buffer.readline())
+    reply: Document
+    if request["mode"] == "look":
+        reply = look(request)
+    else:
+        stands = unexpected([*request["parents"], *request["folders"]])
+        reply = {"stuck": "; ".join(stands)}
+        if not stands:
+            try:
+                undo(request)
+            except (Stuck, subprocess.TimeoutExpired, OSError) as error:
+                reply = {"stuck": str(error) or type(error).__name__}
+    print(json.dumps(reply))
+    return 0
