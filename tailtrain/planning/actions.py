@@ -1,19 +1,19 @@
-"""From what is declared and observed to the plan, host by host."""
+"""From what is declared and observed to the plan of the fleet; `host_plan` makes that of each host."""
 
 from __future__ import annotations
 
-import hashlib
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from tailtrain.planning import layout
-from tailtrain.planning.carried import peers_of, placements_of, records_moved, run_at_hand
-from tailtrain.planning.hardware import limits_of, require_disk, require_supported
-from tailtrain.planning.node_config import Templates, worker_document
+from tailtrain.planning.carried import least_moved, peers_of, placements_of, records_moved, run_at_hand
+from tailtrain.planning.departed import DepartedFound, departed_plan
+from tailtrain.planning.hardware import require_supported
+from tailtrain.planning.host_plan import Fleet, plan_of_host
 from tailtrain.planning.observed import Observation, Observed, RunState
 from tailtrain.planning.plan import (
+    ACTION_ORDER,
     Action,
-    FileChange,
+    DepartedHost,
     HostPlan,
     Material,
     Phase,
@@ -23,50 +23,30 @@ from tailtrain.planning.plan import (
     run_ids,
 )
 from tailtrain.planning.shares import apportion, q16_weights, usable_cores
-from tailtrain.planning.work import HostContext, actions_of
 from tailtrain.spec import NetworkNode, NodeReserve, NodeRole
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from tailtrain.planning.datasets import PlannedChunk, PlannedDataset
-    from tailtrain.planning.node_config import NodeLimits, Peer
-    from tailtrain.planning.placement import Placement
+    from tailtrain.planning.datasets import PlannedDataset
+    from tailtrain.planning.node_config import Templates
+    from tailtrain.planning.receipt import Login
     from tailtrain.planning.settings import Settings
 
 
 @dataclass(frozen=True)
 class Declared:
-    """What a person declared: nodes in inventory order, what they keep for themselves, and the settings."""
+    """What a person declared: nodes in inventory order, what they keep for themselves, logins, settings."""
 
     nodes: tuple[NetworkNode, ...]
     reserves: Mapping[str, NodeReserve]
     settings: Settings
+    logins: Mapping[str, Login] = field(default_factory=dict)
 
     @property
     def primary(self) -> NetworkNode:
         """The one node that aggregates."""
         return next(node for node in self.nodes if node.role is NodeRole.PRIMARY)
-
-
-@dataclass(frozen=True)
-class _Fleet:
-    """What is the same for every host of a plan."""
-
-    declared: Declared
-    datasets: Sequence[PlannedDataset]
-    material: Material
-    templates: Templates
-    run_id: str
-    peers: Sequence[Peer]
-    quotas: Mapping[str, Mapping[str, int]]
-    placements: Mapping[str, Placement]
-    quorum: int
-    primary_run: RunState
-
-    @property
-    def finished(self) -> bool:
-        return self.primary_run.run_id == self.run_id and self.primary_run.state == "finished"
 
 
 def make_plan(
@@ -76,6 +56,7 @@ def make_plan(
     templates: Templates,
     observed: Observed,
     new_peer_ids: Mapping[str, str],
+    departed: Sequence[DepartedFound] = (),
 ) -> Plan:
     """The plan for a fleet; the same inputs always give the same plan.
 
@@ -86,6 +67,7 @@ def make_plan(
         templates: the project's Jinja templates.
         observed: one answer, or the reason for none, of each node.
         new_peer_ids: for nodes that have no identity yet, the id of the one they will be given.
+        departed: hosts that have something of this fleet's, and are not declared any more.
 
     Raises:
         DeclarationError: naming the host and what about it does not fit, before anything is changed anywhere.
@@ -105,8 +87,11 @@ def make_plan(
         for dataset in datasets
     }
     primary = answers.get(declared.primary.hostname)
-    fleet = _Fleet(
-        declared=declared,
+    leaving = [departed_plan(found) for found in departed]
+    fleet = Fleet(
+        nodes=nodes,
+        reserves=declared.reserves,
+        settings=settings,
         datasets=datasets,
         material=material,
         templates=templates,
@@ -116,12 +101,13 @@ def make_plan(
         placements=placements_of(settings, nodes, datasets, quotas, answers),
         quorum=quorum_of(len(nodes)) if settings.training.fault_tolerance else len(nodes),
         primary_run=primary.run if primary else RunState(),
+        logins={**declared.logins, **{host.name: host.login for host in leaving if host.remembered}},
     )
     hosts = []
     for node, share in zip(nodes, q16_weights(weights), strict=True):
         answer = observed[node.hostname]
         hosts.append(
-            _host_plan(fleet, node, answer, share.raw)
+            plan_of_host(fleet, node, answer, share.raw)
             if isinstance(answer, Observation)
             else HostPlan(
                 node=node,
@@ -131,110 +117,23 @@ def make_plan(
             )
         )
     hosts = [_with_report(host, hosts) for host in hosts]
+    hosts = [_with_receipt(host) for host in hosts]
     return Plan(
-        id=digest({"run": fleet.run_id, "hosts": [_basis(host) for host in hosts]})[:12],
+        id=digest({"run": fleet.run_id, "hosts": [*map(_basis, hosts), *map(_departed_basis, leaving)]})[:12],
         run_id=fleet.run_id,
         run_state=fleet.primary_run.state if fleet.primary_run.run_id == fleet.run_id else "",
         settings=settings,
         datasets=tuple(datasets),
         placements=fleet.placements,
         moved=records_moved(datasets, fleet.placements, answers),
+        least_moved=least_moved(datasets, quotas, answers) if settings.training.data_sharding else {},
         material=material,
         hosts=tuple(hosts),
         quorum=fleet.quorum,
+        departed=tuple(leaving),
+        lock=primary.lock if primary else None,
+        deploys=primary.deploys if primary else 0,
     )
-
-
-def _host_plan(fleet: _Fleet, node: NetworkNode, answer: Observation, share: int) -> HostPlan:
-    name = node.hostname
-    limits, notes = limits_of(node, fleet.declared.reserves[name], answer)
-    lock = fleet.material.lock_for(limits.device, answer.environments)
-    document = worker_document(
-        run_id=fleet.run_id,
-        me=next(peer for peer in fleet.peers if peer.node == name),
-        peers=fleet.peers,
-        quorum=fleet.quorum,
-        limits=limits,
-        settings=fleet.declared.settings,
-        datasets=fleet.datasets,
-        placements=fleet.placements,
-    )
-    config = fleet.templates.render_worker(name, document)
-    config_sha256 = hashlib.sha256(config.encode()).hexdigest()
-    files = _files(fleet, name, answer, config, _unit_values(fleet.material, lock, limits))
-    wanted = _wanted_chunks(fleet, name)
-    chunks = tuple(chunk for chunk in wanted if chunk.sha256 not in answer.chunks)
-    manifests = tuple(d.manifest_id for d in fleet.datasets if d.manifest_id not in answer.manifests)
-    require_disk(node, answer, wanted, chunks)
-    context = HostContext(
-        node=node,
-        answer=answer,
-        material=fleet.material,
-        lock=lock,
-        run_id=fleet.run_id,
-        config_sha256=config_sha256,
-        files=files,
-        chunks=chunks,
-        manifests=manifests,
-        finished=fleet.finished,
-        primary_run=fleet.primary_run,
-    )
-    return HostPlan(
-        node=node,
-        path=answer.path,
-        emulated=answer.emulated,
-        share=share,
-        quotas={domain: quota[name] for domain, quota in fleet.quotas.items()},
-        limits=limits,
-        lock=lock,
-        notes=notes,
-        actions=tuple(actions_of(context)),
-        missing_packages=answer.missing_packages,
-        files=files,
-        chunks=chunks,
-        manifests=manifests,
-        config_sha256=config_sha256,
-    )
-
-
-def _unit_values(material: Material, lock: str, limits: NodeLimits) -> dict[str, object]:
-    return {
-        "account": layout.ACCOUNT,
-        "code": layout.code(material.code_id),
-        "config": layout.CONFIG,
-        "environment": layout.environment(material.locks[lock]),
-        "state_dir": layout.STATE_DIR,
-        "threads": limits.threads,
-        "cpu_quota_percent": limits.cpu_quota_percent,
-        "memory_bytes": limits.memory_bytes,
-        "device": limits.device,
-        "nice": limits.nice,
-    }
-
-
-def _files(
-    fleet: _Fleet, name: str, answer: Observation, config: str, unit_values: Mapping[str, object]
-) -> tuple[FileChange, ...]:
-    """The text files that the host lacks or has otherwise."""
-    wanted = [(layout.CONFIG, "0640", layout.ACCOUNT, config)]
-    for unit in (layout.WORKER_UNIT, layout.VALIDATE_UNIT):
-        text = fleet.templates.render(f"{unit}.j2", name, unit_values)
-        wanted.append((f"{layout.UNIT_DIR}/{unit}", "0644", "root", text))
-    return tuple(
-        FileChange(path, mode, group, answer.files.get(path), text)
-        for path, mode, group, text in wanted
-        if answer.files.get(path) != text
-    )
-
-
-def _wanted_chunks(fleet: _Fleet, name: str) -> tuple[PlannedChunk, ...]:
-    """The chunks that a node owns rows of, and all held-out ones."""
-    wanted: dict[str, PlannedChunk] = {}
-    for dataset in fleet.datasets:
-        owned = {sha256 for sha256, _, _ in fleet.placements[dataset.domain].get(name, ())}
-        wanted |= {chunk.sha256: chunk for chunk in dataset.train if chunk.sha256 in owned}
-        wanted |= {chunk.sha256: chunk for chunk in dataset.heldout}
-    return tuple(wanted.values())
 
 
 def _with_report(host: HostPlan, hosts: Sequence[HostPlan]) -> HostPlan:
@@ -244,7 +143,18 @@ def _with_report(host: HostPlan, hosts: Sequence[HostPlan]) -> HostPlan:
     if not any(other.does("validate") for other in hosts):
         return host
     report = Action(Phase.VALIDATE, "judge", "compare with both baselines, report", "after validation")
-    return replace(host, actions=(*host.actions, report))
+    actions = sorted((*host.actions, report), key=lambda action: ACTION_ORDER.index(action.key))
+    return replace(host, actions=tuple(actions))
+
+
+def _with_receipt(host: HostPlan) -> HostPlan:
+    """A receipt is written last where it would say something else than the one that is there."""
+    new, old = host.receipt, host.old_receipt
+    if new is None or new.says_the_same_as(old):
+        return host
+    forgotten = sorted(old.fleet.keys() - new.fleet.keys()) if old else []
+    why = f"forgets {', '.join(forgotten)}" if forgotten else "says what was applied"
+    return replace(host, actions=(*host.actions, Action(Phase.CLEAN, "receipt", "write the receipt", why)))
 
 
 def _basis(host: HostPlan) -> list[object]:
@@ -259,4 +169,9 @@ def _basis(host: HostPlan) -> list[object]:
         [[change.path, change.before, change.after] for change in host.files],
         [chunk.sha256 for chunk in host.chunks],
         list(host.manifests),
+        [list(removal.paths) for removal in host.removals],
     ]
+
+
+def _departed_basis(host: DepartedHost) -> list[object]:
+    return [host.name, host.unreachable, [[action.key, action.what, action.why] for action in host.actions]]

@@ -12,11 +12,12 @@ from tailtrain.planning import layout
 from tailtrain.planning.moves import moves
 from tailtrain.planning.node_config import Peer
 from tailtrain.planning.placement import Chunk, Placement, Range, place
+from tailtrain.planning.plan import ChunkMove, counted
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from tailtrain.planning.datasets import PlannedDataset
+    from tailtrain.planning.datasets import PlannedChunk, PlannedDataset
     from tailtrain.planning.observed import Observation
     from tailtrain.planning.settings import Settings
     from tailtrain.spec import NetworkNode
@@ -70,6 +71,23 @@ def records_moved(
     return moved
 
 
+def least_moved(
+    datasets: Sequence[PlannedDataset],
+    quotas: Mapping[str, Mapping[str, int]],
+    answers: Mapping[str, Observation],
+) -> dict[str, int]:
+    """The least that any placement with these quotas moves: what the growing nodes lack, added up."""
+    least = {}
+    for dataset in datasets:
+        if before := _owned(dataset, answers):
+            had = {name: sum(stop - start for _, start, stop in ranges) for name, ranges in before.items()}
+            wanted = quotas[dataset.domain]
+            least[dataset.domain] = sum(
+                max(0, wanted[name] - had.get(name, 0)) for name in wanted if name in answers
+            )
+    return least
+
+
 def peers_of(
     settings: Settings,
     nodes: Sequence[NetworkNode],
@@ -89,6 +107,52 @@ def peers_of(
             continue
         peers.append(Peer(name, node.role.value, address, settings.worker_port, peer_id))
     return peers
+
+
+def chunks_on(answer: Observation) -> frozenset[str]:
+    """The chunks that a host's configuration names, to train on or to judge by."""
+    named: set[str] = set()
+    try:
+        for entry in _config_on(answer)["data"]:
+            named.update(str(sha256) for sha256, _, _ in entry["ranges"])
+            named.update(map(str, entry["heldout"]))
+    except (KeyError, TypeError, ValueError):
+        return frozenset()
+    return frozenset(named)
+
+
+def moves_of(
+    datasets: Sequence[PlannedDataset],
+    quotas: Mapping[str, Mapping[str, int]],
+    name: str,
+    answer: Observation,
+    chunks: Sequence[PlannedChunk],
+) -> list[ChunkMove]:
+    """The chunks that a host lacks, by the reason for which they go there."""
+    lacking = {chunk.sha256: chunk for chunk in chunks}
+    had = chunks_on(answer)
+    found = []
+    for dataset in datasets:
+        theirs = [chunk for chunk in (*dataset.train, *dataset.heldout) if chunk.sha256 in lacking]
+        before = sum(stop - start for _, start, stop in _ranges_on(answer, dataset))
+        damaged = [chunk for chunk in theirs if chunk.sha256 in answer.damaged]
+        missing = [chunk for chunk in theirs if chunk.sha256 in had and chunk not in damaged]
+        new = [chunk for chunk in theirs if chunk not in damaged and chunk not in missing]
+        grown = quotas[dataset.domain][name] - before
+        if not before:
+            why = f"no {dataset.domain} data there yet"
+        elif grown > 0:
+            why = f"its share of {dataset.domain} grows by {counted(grown, 'record')}"
+        else:
+            why = f"other records of {dataset.domain} than before"
+        for reason, group in (
+            (f"damaged, of {dataset.domain}", damaged),
+            (f"missing, of {dataset.domain}", missing),
+            (why, new),
+        ):
+            if group:
+                found.append(ChunkMove(reason, len(group), sum(chunk.bytes for chunk in group)))
+    return found
 
 
 def _remembered(answers: Sequence[Observation]) -> dict[str, tuple[str, str]]:

@@ -80,7 +80,7 @@ def require_disk(
             expected=f"at least {declared:,} bytes",
             fix="Declare more storage, or fewer cores: data follow the cores",
         )
-    needed = sum(chunk.bytes for chunk in missing) + WORKING_SPACE
+    needed = needed_space(missing)
     if answer.hardware.disk_free_bytes < needed:
         raise DeclarationError(
             "too little disk space for its chunks and checkpoints",
@@ -90,6 +90,11 @@ def require_disk(
             expected=f"{needed:,} bytes",
             fix="Free some space there",
         )
+
+
+def needed_space(missing: Sequence[PlannedChunk]) -> int:
+    """Bytes that must be free on a host before it gets what it lacks."""
+    return sum(chunk.bytes for chunk in missing) + WORKING_SPACE
 
 
 def limits_of(

@@ -63,6 +63,15 @@ class StoredRun:
 
 
 @dataclass(frozen=True)
+class StoredFolder:
+    """An environment or a code on a host: the folder it is in, its name there, the bytes it takes."""
+
+    parent: str
+    name: str
+    bytes: int
+
+
+@dataclass(frozen=True)
 class TailnetState:
     """What the tailnet says of a host: when its key expires (None: never), and what may go wrong."""
 
@@ -88,8 +97,8 @@ class Observation:
     `files` maps the path of each small text file that tailtrain writes to its content, or None where it is
     missing; `modified` to when it was last written, in UTC. `chunks` are the chunk and held-out files whose
     hash is right; `damaged` those whose is not, and what is wrong with each; `stray_chunks` the files in the
-    chunk folder that the declared data sets do not have, with their bytes. `folder_bytes` has the size of
-    each folder of code or environment that is not in use. `receipt` is what the last deploy left there.
+    chunk folder that the declared data sets do not have, with their bytes. `stored` are the environments and
+    codes, the newest first. `receipt` is what the last deploy left there.
     `lock` and `deploys` (a count that every deploy raises) are asked of the primary alone.
     """
 
@@ -112,7 +121,7 @@ class Observation:
     run: RunState = field(default_factory=RunState)
     modified: Mapping[str, str] = field(default_factory=dict)
     stray_chunks: Mapping[str, int] = field(default_factory=dict)
-    folder_bytes: Mapping[str, int] = field(default_factory=dict)
+    stored: tuple[StoredFolder, ...] = ()
     runs: tuple[StoredRun, ...] = ()
     receipt: Receipt | None = None
     tailnet: TailnetState = field(default_factory=TailnetState)

@@ -134,6 +134,7 @@ class HostPlan:
     interrupts: str = ""
     removals: tuple[Removal, ...] = ()
     receipt: Receipt | None = None
+    old_receipt: Receipt | None = None
 
     @property
     def verdict(self) -> str:
@@ -161,17 +162,25 @@ class DepartedHost:
     """A host that has something of this fleet's, and is no longer in the inventory.
 
     `actions` are "drain" (its worker is stopped before the others go on without it) and "clean" (all of ours
-    is removed, after the new owners have verified their copies). `frees` is in bytes.
+    is removed, after the new owners have verified their copies). `gone` says that the tailnet does not know
+    it any more, so that it is forgotten. `frees` is in bytes.
     """
 
     name: str
     login: Login
+    gone: bool = False
     unreachable: str | None = None
     run: str = ""
     frees: int = 0
     actions: tuple[Action, ...] = ()
 
+    @property
+    def remembered(self) -> bool:
+        """Whether it may still have something of ours after this deploy, so that receipts go on naming it."""
+        return self.unreachable is not None and not self.gone
 
+
+_GB = 1e9
 CPU_LOCK, CUDA_LOCK = "worker-cpu", "worker-cuda"
 
 
@@ -200,7 +209,8 @@ class Plan:
     `id` is a hash of everything that will be done, and of why. `quorum` nodes, with the primary, must be left
     for a phase to begin: all of them where fault tolerance is off. `moved` counts, for each data set that
     nodes have, the records that come to another node than before; `least_moved` is the least that any
-    placement with these quotas could move. `lock` is who is deploying at this moment.
+    placement with these quotas could move. `lock` is who is deploying at this moment, `deploys` how many
+    there were before.
     """
 
     id: str
@@ -216,6 +226,7 @@ class Plan:
     least_moved: Mapping[str, int] = field(default_factory=dict)
     departed: tuple[DepartedHost, ...] = ()
     lock: LockHolder | None = None
+    deploys: int = 0
 
     def host(self, name: str) -> HostPlan:
         """The plan of one host."""
@@ -239,6 +250,11 @@ class Plan:
 def counted(number: int, noun: str) -> str:
     """A number with its noun, in the singular where it is one."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def megabytes(size: float) -> str:
+    """Bytes in words: MB below a thousand of them, GB above."""
+    return f"{size / 1e6:,.1f} MB" if size < _GB else f"{size / _GB:,.1f} GB"
 
 
 def digest(value: object) -> str:

@@ -7,7 +7,16 @@ from typing import TYPE_CHECKING
 
 from tailtrain.planning import layout
 from tailtrain.planning.observed import Observation, RunState, UnitState
-from tailtrain.planning.plan import Action, FileChange, Material, Phase, counted
+from tailtrain.planning.plan import (
+    Action,
+    ChunkMove,
+    FileChange,
+    Material,
+    Phase,
+    Removal,
+    counted,
+    megabytes,
+)
 from tailtrain.spec import NetworkNode, NodeRole
 
 if TYPE_CHECKING:
@@ -20,8 +29,9 @@ if TYPE_CHECKING:
 class HostContext:
     """What the actions of one host follow from.
 
-    `files`, `chunks` and `manifests` are those that the host lacks or has otherwise; `finished` says that the
-    primary has finished this run, of which `primary_run` is all that it said.
+    `files`, `chunks` and `manifests` are those that the host lacks or has otherwise, `moves` the chunks by
+    the reason for which they come, `removals` what it has and does not need; `finished` says that the primary
+    has finished this run, of which `primary_run` is all that it said.
     """
 
     node: NetworkNode
@@ -33,6 +43,8 @@ class HostContext:
     files: tuple[FileChange, ...]
     chunks: tuple[PlannedChunk, ...]
     manifests: tuple[str, ...]
+    moves: tuple[ChunkMove, ...]
+    removals: tuple[Removal, ...]
     finished: bool
     primary_run: RunState
 
@@ -43,6 +55,7 @@ def actions_of(c: HostContext) -> Iterator[Action]:
     yield from _distribute_actions(c)
     yield from _train_actions(c)
     yield from _judge_actions(c)
+    yield from _clean_actions(c)
 
 
 def _provision_actions(c: HostContext) -> Iterator[Action]:
@@ -74,12 +87,8 @@ def _distribute_actions(c: HostContext) -> Iterator[Action]:
     if not c.chunks and not c.manifests:
         return
     size = sum(chunk.bytes for chunk in c.chunks)
-    damaged = len({chunk.sha256 for chunk in c.chunks} & set(c.answer.damaged))
-    had_any = bool(c.answer.chunks)
-    why = f"{damaged} damaged" if damaged else ("missing" if had_any else "no data there yet")
-    what = (
-        f"send {counted(len(c.chunks), 'chunk')}, {size / 1e6:.1f} MB" if c.chunks else "send the manifests"
-    )
+    why = "; ".join(move.why for move in c.moves) or "not there"
+    what = f"send {counted(len(c.chunks), 'chunk')}, {megabytes(size)}" if c.chunks else "send the manifests"
     yield Action(Phase.DISTRIBUTE, "chunks", what, why)
 
 
@@ -97,6 +106,8 @@ def _train_actions(c: HostContext) -> Iterator[Action]:
     elif run.config_sha256 != c.config_sha256 or c.files:
         why = "configuration or unit changed" if ours else f"another run was on: {run.run_id or 'unknown'}"
         yield Action(Phase.TRAIN, "restart", "restart the worker", why)
+    elif not unit.enabled:
+        yield Action(Phase.TRAIN, "start", "have the worker start with the host", "would not, after a boot")
     if c.node.role is NodeRole.PRIMARY:
         yield Action(Phase.TRAIN, "watch", "train until the token target, showing progress", "not finished")
 
@@ -120,3 +131,10 @@ def _judge_actions(c: HostContext) -> Iterator[Action]:
         why = "no better than a baseline" if validated else "not validated here"
         why = why if known else "after aggregation"
         yield Action(Phase.VALIDATE, "validate", "validate the aggregated model", why)
+
+
+def _clean_actions(c: HostContext) -> Iterator[Action]:
+    if c.removals:
+        things = ", ".join(removal.what for removal in c.removals)
+        freed = sum(removal.bytes for removal in c.removals)
+        yield Action(Phase.CLEAN, "prune", f"remove {things}", f"no longer needed; frees {megabytes(freed)}")

@@ -9,7 +9,7 @@ import hashlib
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -20,10 +20,14 @@ from tailtrain.planning.datasets import PlannedChunk, PlannedDataset
 from tailtrain.planning.node_config import Templates
 from tailtrain.planning.observed import Hardware, Observation, RunState, UnitState, Unreachable
 from tailtrain.planning.plan import CPU_LOCK, CUDA_LOCK, Material, Plan
+from tailtrain.planning.receipt import Login
 from tailtrain.planning.render import render_plan
 from tailtrain.planning.settings import parse_settings
 from tailtrain.spec import NetworkNode, NodeReserve, NodeRole
 from tailtrain.spec.defaults import ALL_NODES
+
+if TYPE_CHECKING:
+    from tailtrain.planning.departed import DepartedFound
 
 GIB = 2**30
 PROJECT = Path(__file__).parents[2]
@@ -115,6 +119,7 @@ class Situation:
     datasets: tuple[PlannedDataset, ...] = DATASETS
     material: Material = MATERIAL
     observed: dict[str, Observation | Unreachable] = field(default_factory=dict)
+    departed: tuple[DepartedFound, ...] = ()
     diff: bool = False
 
     def __post_init__(self) -> None:
@@ -130,12 +135,14 @@ class Situation:
             templates(),
             self.observed,
             {node.hostname: peer_id(node.hostname) for node in self.nodes},
+            self.departed,
         )
 
     def declared(self) -> Declared:
         """Nodes and settings as planning takes them."""
         reserves = {node.hostname: self.reserves.get(node.hostname, NodeReserve()) for node in self.nodes}
-        return Declared(self.nodes, reserves, parse_settings(self.settings))
+        logins = {node.hostname: Login() for node in self.nodes}
+        return Declared(self.nodes, reserves, parse_settings(self.settings), logins)
 
     def text(self) -> str:
         """The plan as a person sees it, or the one sentence that refuses."""
@@ -201,15 +208,21 @@ class Situation:
                 final_sha256=MODEL if done else "",
                 validated_sha256=MODEL if done else "",
             )
+            assert host.receipt is not None
             self.on(
                 name,
+                receipt=msgspec.structs.replace(
+                    host.receipt, plan=plan.id, by="ana@desk", at="2026-11-01T12:00:00+00:00"
+                ),
                 missing_packages=(),
                 account=True,
                 environments=frozenset({plan.material.locks[host.lock]}),
                 codes=frozenset({plan.material.code_id}),
                 peer_id=answer.peer_id or peer_id(name),
                 files={**answer.files, **{change.path: change.after for change in host.files}},
-                chunks=answer.chunks | {chunk.sha256 for chunk in host.chunks},
+                chunks=(answer.chunks | {chunk.sha256 for chunk in host.chunks})
+                - {path.rpartition("/")[2] for removal in host.removals for path in removal.paths},
+                stray_chunks={},
                 manifests=frozenset(dataset.manifest_id for dataset in self.datasets),
                 units={layout.WORKER_UNIT: UnitState(active=unit, enabled=True)},
                 run=run,

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from tailtrain.planning import layout
 from tailtrain.planning.hardware import DEFAULT_NICE
 from tailtrain.planning.moves import moves
+from tailtrain.planning.observed import TailnetState
 from tailtrain.planning.plan import ACTION_ORDER, Phase
 from tailtrain.planning.render import render_plan
 from tailtrain.spec import NodeReserve
@@ -145,7 +146,7 @@ def test_what_does_not_matter_leaves_the_id() -> None:
     situation.on("judge", path="relayed by fra").hardware("judge", disk_free_bytes=49 * 10**9)
     situation.observed["architect"] = replace(
         situation.answer("architect"),
-        manifests=frozenset({*situation.answer("architect").manifests, "0" * 64}),
+        tailnet=TailnetState(key_expires="2026-12-24", key_days=3.5, warnings=("its key expires soon",)),
     )
     assert situation.plan().id == before
 

@@ -1,0 +1,65 @@
+"""Hosts that were taken out of the inventory, and still have something of this fleet's."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from tailtrain.planning.plan import Action, DepartedHost, Phase, megabytes
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from tailtrain.planning.observed import Observed
+    from tailtrain.planning.receipt import Login
+
+
+@dataclass(frozen=True)
+class DepartedFound:
+    """What was found of a host that left.
+
+    `gone` says that the tailnet no longer knows it, so that nothing can be done there ever; `unreachable` why
+    it could not be asked. Where it could: whether its worker runs or would at the next boot, the run that it
+    is on, and how many bytes of ours it has (None: nothing of ours).
+    """
+
+    name: str
+    login: Login
+    gone: bool = False
+    unreachable: str | None = None
+    working: bool = False
+    run: str = ""
+    bytes: int | None = None
+
+
+def departed_names(declared: frozenset[str], observed: Observed) -> dict[str, Login]:
+    """Hosts that receipts name and the inventory does not, with the login of the first that names it."""
+    named: dict[str, Login] = {}
+    for answer in observed.values():
+        receipt = getattr(answer, "receipt", None)
+        fleet: Mapping[str, Login] = receipt.fleet if receipt else {}
+        for name, login in fleet.items():
+            if name not in declared:
+                named.setdefault(name, login)
+    return dict(sorted(named.items()))
+
+
+def departed_plan(found: DepartedFound) -> DepartedHost:
+    """What is done to a host that left: its worker stops before the others go on; then all of ours goes."""
+    actions = []
+    if found.working:
+        why = f"it left the fleet; run {found.run} goes on without it" if found.run else "it left the fleet"
+        actions.append(Action(Phase.TRAIN, "drain", "stop the worker, and do not start it again", why))
+    if found.bytes is not None:
+        what = f"remove the worker, its data and all runs, {megabytes(found.bytes)}"
+        why = "it left the fleet; after all others have verified what is theirs"
+        actions.append(Action(Phase.CLEAN, "clean", what, why))
+    return DepartedHost(
+        name=found.name,
+        login=found.login,
+        gone=found.gone,
+        unreachable=found.unreachable,
+        run=found.run,
+        frees=found.bytes or 0,
+        actions=tuple(actions),
+    )

@@ -1,0 +1,131 @@
+"""What somebody else changed on a host since the last deploy: receipt, found and wanted, side by side.
+
+Only what a receipt vouches for can drift. A file that differs from what is wanted but is as it was applied is
+a planned change, not drift.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import TYPE_CHECKING
+
+from tailtrain.planning import layout
+from tailtrain.planning.carried import chunks_on
+from tailtrain.planning.observed import UnitState
+from tailtrain.planning.plan import Drift, counted
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator, Mapping
+
+    from tailtrain.planning.observed import Observation
+    from tailtrain.planning.receipt import Receipt
+    from tailtrain.spec import NetworkNode
+
+_GIB = 2**30
+# A kernel update moves what a machine shows of its memory by a few MiB.
+_SAME_MEMORY = 0.02
+_RUNNING = ("active", "activating", "reloading")
+
+
+def drift_of(
+    node: NetworkNode, answer: Observation, wanted: Mapping[str, str], asked: Collection[str]
+) -> Iterator[Drift]:
+    """Everything on a host that is not as its receipt says.
+
+    Args:
+        node: as it is declared now.
+        answer: what its probe answered.
+        wanted: the text of each small file that it should have, by path.
+        asked: the chunks that the probe looked for, all those of the declared data sets.
+    """
+    receipt = answer.receipt
+    if receipt is None:
+        return
+    yield from _hardware(node, answer, receipt)
+    yield from _parts(answer, receipt)
+    yield from _files(answer, receipt, wanted)
+    yield from _unit(answer, receipt)
+    yield from _chunks(answer, receipt, asked)
+
+
+def _hardware(node: NetworkNode, answer: Observation, receipt: Receipt) -> Iterator[Drift]:
+    found = answer.hardware
+    if found.cores != receipt.cores:
+        yield Drift("cores", str(receipt.cores), str(found.cores), f"{node.cores} declared")
+    if abs(found.memory_bytes - receipt.memory_bytes) > _SAME_MEMORY * receipt.memory_bytes:
+        was, now = (f"{size / _GIB:.1f} GiB" for size in (receipt.memory_bytes, found.memory_bytes))
+        yield Drift("memory", was, now, f"{node.ram_gb} GB declared")
+    if len(found.gpus) != receipt.gpus:
+        yield Drift(
+            "GPUs",
+            str(receipt.gpus),
+            str(len(found.gpus)),
+            "one declared" if node.has_gpu else "none declared",
+        )
+
+
+def _parts(answer: Observation, receipt: Receipt) -> Iterator[Drift]:
+    parts = (
+        (f"account {layout.ACCOUNT} and its folders", answer.account),
+        (f"environment {receipt.environment}", receipt.environment in answer.environments),
+        (f"code {receipt.code}", receipt.code in answer.codes),
+    )
+    for subject, is_there in parts:
+        if not is_there:
+            yield Drift(subject, _applied(receipt), "missing, or not as it was made", "there")
+    if answer.peer_id != receipt.peer_id:
+        yield Drift(
+            "peer identity", receipt.peer_id, answer.peer_id or "missing", answer.peer_id or "a new one"
+        )
+
+
+def _files(answer: Observation, receipt: Receipt, wanted: Mapping[str, str]) -> Iterator[Drift]:
+    for path, applied in receipt.files.items():
+        text = answer.files.get(path)
+        found = sha256_of(text) if text is not None else ""
+        if found == applied or path not in answer.files:
+            continue
+        when = answer.modified.get(path)
+        yield Drift(
+            path,
+            f"{applied[:12]}, {_applied(receipt)}",
+            (f"{found[:12]}, written {when}" if when else found[:12]) if found else "missing",
+            sha256_of(wanted[path])[:12] if path in wanted else "not needed any more",
+        )
+
+
+def _unit(answer: Observation, receipt: Receipt) -> Iterator[Drift]:
+    """A worker that should run. `tailtrain stop` also disables it, so a stop of ours shows as that."""
+    run, unit = answer.run, answer.units.get(layout.WORKER_UNIT, UnitState())
+    if run.run_id != receipt.run or run.state in ("", "finished", "failed"):
+        return
+    since = f" since {unit.since}" if unit.since else ""
+    if unit.enabled and unit.active not in _RUNNING:
+        yield Drift(layout.WORKER_UNIT, "started", f"{unit.active}{since}", "running")
+    elif not unit.enabled and unit.active in _RUNNING:
+        yield Drift(
+            layout.WORKER_UNIT, "starts when the host boots", "does not", "starts when the host boots"
+        )
+
+
+def _chunks(answer: Observation, receipt: Receipt, asked: Collection[str]) -> Iterator[Drift]:
+    """Chunks that the configuration names, where that is still the one that was applied."""
+    text = answer.files.get(layout.CONFIG)
+    if text is None or sha256_of(text) != receipt.files.get(layout.CONFIG):
+        return
+    named = chunks_on(answer)
+    for sha256 in sorted(named & answer.damaged.keys()):
+        yield Drift(f"chunk {sha256[:16]}", "verified", answer.damaged[sha256], "verified")
+    missing = named.intersection(asked) - answer.chunks - answer.damaged.keys()
+    if missing:
+        what = f"chunk {min(missing)[:16]}" if len(missing) == 1 else counted(len(missing), "chunk")
+        yield Drift(what, "verified", "missing", "verified")
+
+
+def _applied(receipt: Receipt) -> str:
+    return f"applied {receipt.at} by {receipt.by}"
+
+
+def sha256_of(text: str) -> str:
+    """SHA-256 of a text as a file holds it."""
+    return hashlib.sha256(text.encode()).hexdigest()

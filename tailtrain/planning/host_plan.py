@@ -1,0 +1,236 @@
+"""The plan of one host that answered: its configuration, what it lacks, what changed there, what may go."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from tailtrain.planning import layout
+from tailtrain.planning.carried import moves_of
+from tailtrain.planning.drift import drift_of, sha256_of
+from tailtrain.planning.hardware import GIB, limits_of, needed_space, require_disk
+from tailtrain.planning.node_config import Templates, worker_document
+from tailtrain.planning.plan import FileChange, HostPlan, Material, Preflight, counted
+from tailtrain.planning.pruning import removals_of
+from tailtrain.planning.receipt import Receipt
+from tailtrain.planning.work import HostContext, actions_of
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from tailtrain.planning.datasets import PlannedChunk, PlannedDataset
+    from tailtrain.planning.node_config import NodeLimits, Peer
+    from tailtrain.planning.observed import Observation, RunState
+    from tailtrain.planning.placement import Placement
+    from tailtrain.planning.receipt import Login
+    from tailtrain.planning.settings import Settings
+    from tailtrain.spec import NetworkNode, NodeReserve
+
+# Bytes per second until a transfer was measured. Direct: a slow home's 100 Mbit/s. Relayed: what users of
+# Tailscale's relays report, tailscale/tailscale#14661.
+_ASSUMED_RATE = {"local": 100e6, "direct": 12e6, "relayed": 1e6}
+_SLOWEST_ASSUMED = 1e6
+
+
+@dataclass(frozen=True)
+class Fleet:
+    """What is the same for every host of a plan. `logins` names every host that has something of ours."""
+
+    nodes: Sequence[NetworkNode]
+    reserves: Mapping[str, NodeReserve]
+    settings: Settings
+    datasets: Sequence[PlannedDataset]
+    material: Material
+    templates: Templates
+    run_id: str
+    peers: Sequence[Peer]
+    quotas: Mapping[str, Mapping[str, int]]
+    placements: Mapping[str, Placement]
+    quorum: int
+    primary_run: RunState
+    logins: Mapping[str, Login]
+
+    @property
+    def finished(self) -> bool:
+        """Whether the primary has finished this run."""
+        return self.primary_run.run_id == self.run_id and self.primary_run.state == "finished"
+
+
+def plan_of_host(fleet: Fleet, node: NetworkNode, answer: Observation, share: int) -> HostPlan:
+    """What will be done to a host that answered.
+
+    Raises:
+        DeclarationError: naming the host: it cannot hold or do what it should, or a template fails for it.
+    """
+    name = node.hostname
+    limits, notes = limits_of(node, fleet.reserves[name], answer)
+    lock = fleet.material.lock_for(limits.device, answer.environments)
+    texts = _texts(fleet, name, answer, lock, limits)
+    config_sha256 = next(sha256_of(change.after) for change in texts if change.path == layout.CONFIG)
+    files = tuple(change for change in texts if change.before != change.after)
+    wanted = _wanted_chunks(fleet, name)
+    chunks = tuple(chunk for chunk in wanted if chunk.sha256 not in answer.chunks)
+    manifests = tuple(d.manifest_id for d in fleet.datasets if d.manifest_id not in answer.manifests)
+    require_disk(node, answer, wanted, chunks)
+    removals = tuple(
+        removals_of(
+            answer,
+            run_id=fleet.run_id,
+            keep_runs=fleet.settings.keep_runs,
+            in_use={
+                layout.ENVIRONMENT_DIR: fleet.material.locks[lock],
+                layout.CODE_DIR: fleet.material.code_id,
+            },
+            wanted_chunks=frozenset(chunk.sha256 for chunk in wanted),
+            datasets=fleet.datasets,
+        )
+    )
+    moves = tuple(moves_of(fleet.datasets, fleet.quotas, name, answer, chunks))
+    context = HostContext(
+        node=node,
+        answer=answer,
+        material=fleet.material,
+        lock=lock,
+        run_id=fleet.run_id,
+        config_sha256=config_sha256,
+        files=files,
+        chunks=chunks,
+        manifests=manifests,
+        moves=moves,
+        removals=removals,
+        finished=fleet.finished,
+        primary_run=fleet.primary_run,
+    )
+    rate, where_from = _rate(answer)
+    actions = tuple(actions_of(context))
+    asked = frozenset(chunk.sha256 for d in fleet.datasets for chunk in (*d.train, *d.heldout))
+    return HostPlan(
+        node=node,
+        path=answer.path,
+        emulated=answer.emulated,
+        share=share,
+        quotas={domain: quota[name] for domain, quota in fleet.quotas.items()},
+        limits=limits,
+        lock=lock,
+        notes=notes,
+        actions=actions,
+        missing_packages=answer.missing_packages,
+        files=files,
+        chunks=chunks,
+        manifests=manifests,
+        config_sha256=config_sha256,
+        preflight=_preflight(node, answer, needed_space(chunks)),
+        drift=tuple(drift_of(node, answer, {change.path: change.after for change in texts}, asked)),
+        moves=moves,
+        seconds_to_send=sum(chunk.bytes for chunk in chunks) / rate,
+        send_rate=f"{rate / 1e6:.0f} MB/s {where_from}" if chunks else "",
+        interrupts=_interrupted(answer) if any(action.key == "restart" for action in actions) else "",
+        removals=removals,
+        receipt=_receipt(fleet, name, answer, texts, lock),
+        old_receipt=answer.receipt,
+    )
+
+
+def _texts(
+    fleet: Fleet, name: str, answer: Observation, lock: str, limits: NodeLimits
+) -> tuple[FileChange, ...]:
+    """All text files that a host should have, whether or not it has them so."""
+    document = worker_document(
+        run_id=fleet.run_id,
+        me=next(peer for peer in fleet.peers if peer.node == name),
+        peers=fleet.peers,
+        quorum=fleet.quorum,
+        limits=limits,
+        settings=fleet.settings,
+        datasets=fleet.datasets,
+        placements=fleet.placements,
+    )
+    config = fleet.templates.render_worker(name, document)
+    wanted = [(layout.CONFIG, "0640", layout.ACCOUNT, config)]
+    values = _unit_values(fleet.material, lock, limits)
+    for unit in (layout.WORKER_UNIT, layout.VALIDATE_UNIT):
+        text = fleet.templates.render(f"{unit}.j2", name, values)
+        wanted.append((f"{layout.UNIT_DIR}/{unit}", "0644", "root", text))
+    return tuple(
+        FileChange(path, mode, group, answer.files.get(path), text) for path, mode, group, text in wanted
+    )
+
+
+def _unit_values(material: Material, lock: str, limits: NodeLimits) -> dict[str, object]:
+    return {
+        "account": layout.ACCOUNT,
+        "code": layout.code(material.code_id),
+        "config": layout.CONFIG,
+        "environment": layout.environment(material.locks[lock]),
+        "state_dir": layout.STATE_DIR,
+        "threads": limits.threads,
+        "cpu_quota_percent": limits.cpu_quota_percent,
+        "memory_bytes": limits.memory_bytes,
+        "device": limits.device,
+        "nice": limits.nice,
+    }
+
+
+def _wanted_chunks(fleet: Fleet, name: str) -> tuple[PlannedChunk, ...]:
+    """The chunks that a node owns rows of, and all held-out ones."""
+    wanted: dict[str, PlannedChunk] = {}
+    for dataset in fleet.datasets:
+        owned = {sha256 for sha256, _, _ in fleet.placements[dataset.domain].get(name, ())}
+        wanted |= {chunk.sha256: chunk for chunk in dataset.train if chunk.sha256 in owned}
+        wanted |= {chunk.sha256: chunk for chunk in dataset.heldout}
+    return tuple(wanted.values())
+
+
+def _rate(answer: Observation) -> tuple[float, str]:
+    """Bytes per second to a host, and where that is from."""
+    if answer.receipt and answer.receipt.bytes_per_second:
+        return answer.receipt.bytes_per_second, "measured by the last transfer"
+    kind = answer.path.partition(" ")[0]
+    return _ASSUMED_RATE.get(kind, _SLOWEST_ASSUMED), "assumed"
+
+
+def _preflight(node: NetworkNode, answer: Observation, needed: int) -> Preflight:
+    found = answer.hardware
+    return Preflight(
+        key_expires=answer.tailnet.key_expires,
+        key_days=answer.tailnet.key_days,
+        disk_free_bytes=found.disk_free_bytes,
+        disk_needed_bytes=needed,
+        clock_skew_seconds=found.clock_skew_seconds,
+        declared=f"{counted(node.cores, 'core')}, {node.ram_gb} GB, {_gpus(int(node.has_gpu))}",
+        found=(
+            f"{counted(found.cores, 'core')}, {found.memory_bytes / GIB:.1f} GiB, {_gpus(len(found.gpus))}"
+        ),
+        warnings=answer.tailnet.warnings,
+    )
+
+
+def _gpus(number: int) -> str:
+    return counted(number, "GPU") if number else "no GPU"
+
+
+def _interrupted(answer: Observation) -> str:
+    """What a restart of the worker cuts short."""
+    run = answer.run
+    if not run.run_id or run.state in ("", "finished", "failed"):
+        return ""
+    return f"run {run.run_id} in round {max(run.round, 0)}, from the last averaging on"
+
+
+def _receipt(fleet: Fleet, name: str, answer: Observation, texts: Sequence[FileChange], lock: str) -> Receipt:
+    """What the host's receipt should say when all is done; who and when is filled in on writing."""
+    return Receipt(
+        plan="",
+        run=fleet.run_id,
+        by="",
+        at="",
+        files={change.path: sha256_of(change.after) for change in texts},
+        code=fleet.material.code_id,
+        environment=fleet.material.locks[lock],
+        peer_id=next(peer.peer_id for peer in fleet.peers if peer.node == name),
+        cores=answer.hardware.cores,
+        memory_bytes=answer.hardware.memory_bytes,
+        gpus=len(answer.hardware.gpus),
+        fleet=fleet.logins,
+        bytes_per_second=answer.receipt.bytes_per_second if answer.receipt else 0.0,
+    )
