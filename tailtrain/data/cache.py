@@ -1,5 +1,7 @@
 """Data sets that are cut already: nothing is read again while the file has not changed.
 
+Then pyarrow is not imported either, which would take longer than all the rest of a deploy's planning.
+
 The cache is a folder, safe to delete at any time:
 
     chunks/<sha256>          chunk files of all data sets
@@ -19,8 +21,6 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from tailtrain.data import manifest as manifests
-from tailtrain.data.chunking import cut
-from tailtrain.data.reading import file_sha256
 from tailtrain.data.verify import TEMPORARY
 from tailtrain.errors import DataError
 
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from tailtrain.data.inspect import DatasetFile
     from tailtrain.data.manifest import Manifest
 
 
@@ -54,7 +53,7 @@ def manifest_path(cache_dir: Path, manifest_id: str) -> Path:
 
 
 def ensure_dataset(
-    file: DatasetFile,
+    path: Path,
     domain: str,
     cache_dir: Path,
     *,
@@ -68,7 +67,7 @@ def ensure_dataset(
     its chunks must be there with the right size.
 
     Args:
-        file: the data set, as `inspect_parquet` found it.
+        path: the parquet file.
         domain: what the manifest calls it.
         cache_dir: the cache's folder; made where it is missing.
         heldout_fraction: as for `cut`.
@@ -76,28 +75,45 @@ def ensure_dataset(
         progress: as for `cut`; not called where nothing is cut.
 
     Raises:
-        DataError: as `cut` does, or the cache cannot be written.
+        DataError: as `inspect_parquet` and `cut` do, or the cache cannot be written.
     """
-    index = cache_dir / "index" / f"{_key(file, domain, heldout_fraction)}.json"
+    index = cache_dir / "index" / f"{_key(path, domain, heldout_fraction)}.json"
     with _locked(cache_dir):
         known = _known(index, cache_dir)
-        if known:
-            entry, manifest = known
-            look = _look(file, entry.sha256, entry.manifest)
-            same = look == entry or file_sha256(file) == entry.sha256
-            if same and _complete(manifest, chunk_dir(cache_dir), thorough=thorough):
-                if look != entry:
-                    manifests.write_atomically(index, msgspec.json.encode(look))
-                return manifest
+        complete = known is not None and _complete(known[1], chunk_dir(cache_dir), thorough=thorough)
+        if known and complete and _is_as(path, known[0]):
+            return known[1]
+        return _renewed(
+            path, domain, cache_dir, index, known if complete else None, heldout_fraction, progress
+        )
+
+
+def _renewed(
+    path: Path,
+    domain: str,
+    cache_dir: Path,
+    index: Path,
+    known: tuple[_Entry, Manifest] | None,
+    heldout_fraction: float,
+    progress: Callable[[int, int], None] | None,
+) -> Manifest:
+    """Read the file: to find that it is what is `known` after all, or to cut it."""
+    from tailtrain.data.chunking import cut  # noqa: PLC0415 - it needs pyarrow; see the top
+    from tailtrain.data.inspect import inspect_parquet  # noqa: PLC0415 - as above
+    from tailtrain.data.reading import file_sha256  # noqa: PLC0415 - as above
+
+    file = inspect_parquet(path)
+    if known and file_sha256(file) == known[0].sha256:
+        manifest = known[1]
+    else:
         for leftover in chunk_dir(cache_dir).glob(f"{TEMPORARY}*"):
             leftover.unlink(missing_ok=True)
         manifest = cut(
             file, domain, chunk_dir(cache_dir), heldout_fraction=heldout_fraction, progress=progress
         )
         manifests.save(manifest, manifest_path(cache_dir, manifest.id).parent)
-        entry = _look(file, manifest.file_sha256, manifest.id)
-        manifests.write_atomically(index, msgspec.json.encode(entry))
-        return manifest
+    manifests.write_atomically(index, msgspec.json.encode(_look(path, manifest.file_sha256, manifest.id)))
+    return manifest
 
 
 def _known(index: Path, cache_dir: Path) -> tuple[_Entry, Manifest] | None:
@@ -122,18 +138,26 @@ def _complete(manifest: Manifest, folder: Path, *, thorough: bool) -> bool:
     return True
 
 
-def _look(file: DatasetFile, sha256: str, manifest_id: str) -> _Entry:
+def _is_as(path: Path, entry: _Entry) -> bool:
+    """Whether the file looks as it did when it was cut; one that is missing does not."""
     try:
-        status = file.path.stat()
+        return _look(path, entry.sha256, entry.manifest) == entry
+    except DataError:
+        return False
+
+
+def _look(path: Path, sha256: str, manifest_id: str) -> _Entry:
+    try:
+        status = path.stat()
     except OSError as error:
         raise DataError(
-            "the data set's file cannot be read", field=str(file.path), found=error.strerror
+            "the data set's file cannot be read", field=str(path), found=error.strerror
         ) from error
     return _Entry(status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino, sha256, manifest_id)
 
 
-def _key(file: DatasetFile, domain: str, heldout_fraction: float) -> str:
-    what = [str(file.path.resolve()), domain, file.text_column, heldout_fraction]
+def _key(path: Path, domain: str, heldout_fraction: float) -> str:
+    what = [str(path.resolve()), domain, heldout_fraction]
     return hashlib.sha256(json.dumps(what).encode()).hexdigest()
 
 

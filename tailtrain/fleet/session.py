@@ -21,7 +21,6 @@ from gevent.lock import RLock
 from pyinfra import context
 
 from tailtrain.data import cache
-from tailtrain.data.inspect import inspect_parquet
 from tailtrain.errors import DataError, TailtrainError
 from tailtrain.fleet import material, probe
 from tailtrain.fleet.declared import declared_fleet
@@ -190,7 +189,7 @@ def planned_datasets(project: Path, declared: Declared) -> list[PlannedDataset]:
     settings, found = declared.settings, []
     for domain, file in settings.datasets:
         manifest = cache.ensure_dataset(
-            inspect_parquet(project / file),
+            project / file,
             domain,
             project / WORK_DIR / "datasets",
             heldout_fraction=settings.heldout_fraction,

@@ -9,7 +9,6 @@ import pyarrow.parquet as pq
 import pytest
 
 from tailtrain.data import cache
-from tailtrain.data.inspect import inspect_parquet
 from tailtrain.errors import DataError
 
 if TYPE_CHECKING:
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
 def _cut(folder: Path, texts: list[str], fraction: float) -> Manifest:
     file = folder / "texts.parquet"
     pq.write_table(pa.table({"text": texts}), file)
-    return cache.ensure_dataset(inspect_parquet(file), "natural", folder / "cache", heldout_fraction=fraction)
+    return cache.ensure_dataset(file, "natural", folder / "cache", heldout_fraction=fraction)
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -10,7 +12,6 @@ import pyarrow.parquet as pq
 import pytest
 
 from tailtrain.data.cache import chunk_dir, ensure_dataset, manifest_path
-from tailtrain.data.inspect import inspect_parquet
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -35,9 +36,8 @@ class Cutter:
         def progress(_done: int, _total: int) -> None:
             self.read = True
 
-        file = inspect_parquet(self.path)
         return ensure_dataset(
-            file, "natural", self.cache, heldout_fraction=fraction, thorough=thorough, progress=progress
+            self.path, "natural", self.cache, heldout_fraction=fraction, thorough=thorough, progress=progress
         )
 
 
@@ -52,6 +52,17 @@ def test_the_second_time_nothing_is_read(cutter: Cutter) -> None:
     assert manifest_path(cutter.cache, first.id).exists()
     assert cutter() == first
     assert not cutter.read
+
+
+def test_the_second_time_pyarrow_is_not_even_imported(cutter: Cutter) -> None:
+    first = cutter()
+    program = (
+        "import sys; from pathlib import Path; from tailtrain.data.cache import ensure_dataset;"
+        "print(ensure_dataset(Path(sys.argv[1]), 'natural', Path(sys.argv[2])).id, 'pyarrow' in sys.modules)"
+    )
+    argv = [sys.executable, "-W", "error", "-c", program, str(cutter.path), str(cutter.cache)]
+    said = subprocess.run(argv, check=True, capture_output=True, text=True).stdout
+    assert said.split() == [first.id, "False"]
 
 
 def test_a_touched_file_is_hashed_but_not_cut_again(cutter: Cutter) -> None:
