@@ -13,7 +13,9 @@ from pyinfra.api import Config, Inventory, State
 from pyinfra.api.exceptions import ConnectError
 
 from tailtrain.fleet import undo
+from tailtrain.planning.departed import DepartedFound
 from tailtrain.planning.observed import Unreachable
+from tailtrain.tailnet.daemon import current_netmap
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -80,3 +82,30 @@ def look(found: Mapping[str, Host | str]) -> dict[str, Belongings | Unreachable]
         name: Unreachable(name, host) if isinstance(host, str) else answers[name]
         for name, host in found.items()
     }
+
+
+def for_planning(logins: Mapping[str, Login], found: Mapping[str, Host | str]) -> tuple[DepartedFound, ...]:
+    """What plans need to know of each host that left, having looked at those that `connect` reached."""
+    return tuple(_for_planning(name, logins[name], answer) for name, answer in look(found).items())
+
+
+def _for_planning(name: str, login: Login, answer: Belongings | Unreachable) -> DepartedFound:
+    if isinstance(answer, Unreachable):
+        return DepartedFound(name, login, gone=_gone(name), unreachable=answer.reason)
+    if obstacle := answer.obstacle:
+        return DepartedFound(name, login, unreachable=obstacle)
+    run = answer.unfinished
+    return DepartedFound(
+        name,
+        login,
+        working=answer.busy,
+        run=run.run_id if run else "",
+        bytes=None if answer.nothing else answer.bytes,
+    )
+
+
+def _gone(name: str) -> bool:
+    """Whether the tailnet has no machine of that name; that more than one has it is another matter."""
+    netmap = current_netmap()
+    everyone = (netmap.me, *netmap.peers)
+    return all(name.lower() not in {peer.name, peer.host_name.lower(), peer.dns_name} for peer in everyone)

@@ -51,6 +51,13 @@ class Belongings:
         return not (self.units or self.places or self.account)
 
     @property
+    def obstacle(self) -> str:
+        """Why nothing must be, or can be, removed there; empty where nothing stands in the way."""
+        if self.unexpected:
+            return "; ".join(self.unexpected)
+        return "" if self.superuser else "the login has no root rights there: it needs _sudo"
+
+    @property
     def bytes(self) -> int:
         """What removing all of it frees."""
         return self.unit_bytes + sum(
