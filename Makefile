@@ -2,11 +2,12 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DELETE_ON_ERROR:
-.PHONY: help demo dataset tools lab test test-unit test-worker test-lab lint locks clean
+.PHONY: help demo dataset tools lab test test-unit test-worker test-lab bench lint locks clean
 
 PYTHON ?= python3
 VENV := .venv
 WORKER_VENV := .worker-venv
+BENCH_VENV := .bench-venv
 BIN := $(VENV)/bin
 AS_ROOT := $(if $(filter 0,$(shell id -u)),,sudo)
 PIP := -m pip install --quiet --disable-pip-version-check --require-hashes --no-deps
@@ -15,6 +16,7 @@ DEMO := .tailtrain/demo
 help:
 	@echo "make demo   six hosts on this machine train a model over a tailnet of their own"
 	@echo "make test   all tests, those in the lab included"
+	@echo "make bench  what a no-op costs, beside plain pyinfra and Ansible; see tests/bench/README.md"
 	@echo "make lint   ruff, mypy, import contracts"
 	@echo "make locks  make the lock files again"
 	@echo "make clean  take the lab down, remove what make made"
@@ -51,6 +53,12 @@ test-worker: $(WORKER_VENV)/.ready
 test-lab: lab dataset
 	$(AS_ROOT) $(BIN)/python -m pytest -m lab tests/lab
 
+# In a lab of its own, which is taken down again: it needs about 10 minutes and a quiet machine.
+bench: tools dataset $(BENCH_VENV)/.ready
+	$(AS_ROOT) $(BIN)/tailtrain lab --name bench up
+	$(AS_ROOT) $(BIN)/python -m tests.bench --lab bench --ansible $(BENCH_VENV)/bin
+	$(AS_ROOT) $(BIN)/tailtrain lab --name bench down
+
 lint: $(VENV)/.ready
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -71,6 +79,12 @@ $(WORKER_VENV)/.ready: locks/worker-cpu.lock locks/worker-cuda.lock locks/worker
 	$(WORKER_VENV)/bin/python $(PIP) -r locks/worker-tests.lock
 	touch $@
 
+# Ansible, to compare with, in an environment of its own.
+$(BENCH_VENV)/.ready: locks/bench.lock
+	$(PYTHON) -m venv $(BENCH_VENV)
+	$(BENCH_VENV)/bin/python $(PIP) -r locks/bench.lock
+	touch $@
+
 COMPILE := uv pip compile --quiet --generate-hashes --python-version 3.11 --custom-compile-command "make locks"
 WORKER_PLATFORM := --python-platform x86_64-manylinux_2_36
 WHEELS := $(firstword $(wildcard wheels ../wheels ../shared/wheels))
@@ -80,7 +94,8 @@ locks:
 	$(COMPILE) $(WORKER_PLATFORM) --find-links $(WHEELS) locks/worker-cpu.in -o locks/worker-cpu.lock
 	$(COMPILE) $(WORKER_PLATFORM) locks/worker-cuda.in -o locks/worker-cuda.lock
 	$(COMPILE) $(WORKER_PLATFORM) locks/worker-tests.in -c locks/worker-cpu.lock -o locks/worker-tests.lock
+	$(COMPILE) locks/bench.in -o locks/bench.lock
 
 clean:
 	-[ -x $(BIN)/tailtrain ] && $(AS_ROOT) $(BIN)/tailtrain lab down
-	rm -rf $(VENV) $(WORKER_VENV) .tailtrain
+	rm -rf $(VENV) $(WORKER_VENV) $(BENCH_VENV) .tailtrain
