@@ -18,6 +18,7 @@ COMMANDS = {
     "logs": "tailtrain.commands.look:logs",
     "report": "tailtrain.commands.look:report",
     "fetch": "tailtrain.commands.look:fetch",
+    "destroy": "tailtrain.commands.destroy:destroy",
     "stop": "tailtrain.commands.run:stop",
     "resume": "tailtrain.commands.run:resume",
     "config": "tailtrain.commands.config:config",

@@ -1,15 +1,19 @@
-"""What tailtrain has put on hosts, and the plan of an undo: a pure value and its text."""
+"""What tailtrain has put on hosts, and the plan of undoing it."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import TYPE_CHECKING
 
+from tailtrain.planning import layout
+from tailtrain.planning.observed import Unreachable
+
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from tailtrain.planning.observed import UnitState
-    from tailtrain.planning.receipt import Receipt
+    from tailtrain.planning.receipt import Login, Receipt
 
 
 @dataclass(frozen=True)
@@ -76,3 +80,175 @@ class Belongings:
         """The configured run, if it has not come to its end; under way where the host is `busy`."""
         mine = (run for run in self.runs if run.run_id == self.run and run.state not in ("", "finished"))
         return next(mine, None)
+
+
+def logins_of_departed(
+    declared: frozenset[str], found: Iterable[Belongings | Unreachable]
+) -> dict[str, Login]:
+    """Hosts that receipts name and the inventory does not; of several receipts the newest knows best."""
+    receipts = [one.receipt for one in found if isinstance(one, Belongings) and one.receipt is not None]
+    named: dict[str, Login] = {}
+    for receipt in sorted(receipts, key=lambda receipt: receipt.at):
+        named.update(receipt.fleet)
+    return {name: login for name, login in sorted(named.items()) if name not in declared}
+
+
+PROGRAMS = (layout.ENVIRONMENT_DIR, layout.CODE_DIR)
+DATA = (layout.CHUNK_DIR, layout.MANIFEST_DIR, layout.WHEEL_DIR)
+
+
+class Verdict(StrEnum):
+    """What the plan of an undo means for a host."""
+
+    UNDO = "undo"
+    NOTHING = "nothing there"
+    REFUSED = "refused"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True)
+class UndoHost:
+    """What an undo does to one host. `role` is as declared, or `departed`."""
+
+    name: str
+    role: str
+    found: Belongings | Unreachable
+    keep_runs: bool = False
+
+    @property
+    def belongings(self) -> Belongings:
+        """What is there, as far as is known."""
+        return Belongings(self.name) if isinstance(self.found, Unreachable) else self.found
+
+    @property
+    def obstacle(self) -> str:
+        """Why it is unknown or refused, empty otherwise."""
+        return self.found.reason if isinstance(self.found, Unreachable) else self.found.obstacle
+
+    @property
+    def verdict(self) -> Verdict:
+        """What happens to it."""
+        if isinstance(self.found, Unreachable):
+            return Verdict.UNKNOWN
+        if not self.steps:
+            return Verdict.NOTHING
+        return Verdict.REFUSED if self.found.obstacle else Verdict.UNDO
+
+    @property
+    def kept(self) -> bool:
+        """Whether there are runs that are to stay."""
+        return self.keep_runs and layout.RUN_DIR in self.belongings.places
+
+    @property
+    def frees(self) -> int:
+        """The bytes that it frees."""
+        return self.belongings.bytes - (self.bytes_of(layout.RUN_DIR) if self.kept else 0)
+
+    def bytes_of(self, *folders: str) -> int:
+        """The bytes in some of our folders together."""
+        return sum(self.belongings.places.get(folder, 0) for folder in folders)
+
+    @property
+    def steps(self) -> tuple[str, ...]:
+        """What is done there, in words and in order; nothing where nothing of ours is there."""
+        found, steps = self.belongings, []
+        if found.units:
+            steps.append(f"stop, disable and remove {', '.join(found.units)}")
+        inner = {place for place in found.places if any(place.startswith(f"{o}/") for o in found.places)}
+        for place in found.places:
+            if place in inner:
+                continue
+            if not (self.kept and layout.RUN_DIR.startswith(f"{place}/")):
+                steps.append(f"remove {place}")
+            elif found.places[place] > self.bytes_of(layout.RUN_DIR) or inner > {layout.RUN_DIR}:
+                steps.append(f"remove all in {place} but the runs")
+        if found.account and not self.kept:
+            steps.append(f"remove the account {layout.ACCOUNT}")
+        return tuple(steps)
+
+
+@dataclass(frozen=True)
+class EndingRun:
+    """A run that has not come to its end, and hosts of it that are undone.
+
+    `under_way` says that it is being trained at this moment; `ends` that its primary is among those hosts.
+    """
+
+    run_id: str
+    round: int
+    hosts: tuple[str, ...]
+    under_way: bool
+    ends: bool
+
+
+@dataclass(frozen=True)
+class LostModel:
+    """A finished model that would be nowhere any more; `fetchable` by `tailtrain fetch`."""
+
+    run_id: str
+    bytes: int
+    hosts: tuple[str, ...]
+    fetchable: bool
+
+
+@dataclass(frozen=True)
+class UndoPlan:
+    """What an undo does. `fetched` are the hashes of the models that the control machine has."""
+
+    hosts: tuple[UndoHost, ...]
+    fetched: frozenset[str] = frozenset()
+    keep_runs: bool = False
+
+    def of(self, verdict: Verdict) -> tuple[UndoHost, ...]:
+        """The hosts with this verdict."""
+        return tuple(host for host in self.hosts if host.verdict is verdict)
+
+    @property
+    def undone(self) -> tuple[UndoHost, ...]:
+        """The hosts that something is done to."""
+        return self.of(Verdict.UNDO)
+
+    @property
+    def ending(self) -> tuple[EndingRun, ...]:
+        """Runs that lose hosts, or end."""
+        found: dict[str, list[tuple[UndoHost, KeptRun]]] = {}
+        for host in self.undone:
+            if run := host.belongings.unfinished:
+                found.setdefault(run.run_id, []).append((host, run))
+        return tuple(
+            EndingRun(
+                run_id,
+                max(run.round for _, run in entries),
+                tuple(host.name for host, _ in entries),
+                any(host.belongings.busy for host, _ in entries),
+                any(host.role == "primary" for host, _ in entries),
+            )
+            for run_id, entries in found.items()
+        )
+
+    @property
+    def lost_models(self) -> tuple[LostModel, ...]:
+        """Models that nobody has fetched and no host keeps.
+
+        Every node of a run has its model once it is validated. So where the primary stays, only a host that
+        left the fleet can have one that nobody else has.
+        """
+        if self.keep_runs:
+            return ()
+        primary = next((host for host in self.undone if host.role == "primary"), None)
+        found: dict[str, tuple[KeptRun, list[str]]] = {}
+        for host in self.undone:
+            for run in host.belongings.runs:
+                if run.model_sha256 and run.model_bytes and run.model_sha256 not in self.fetched:
+                    found.setdefault(run.run_id, (run, []))[1].append(host.name)
+        departed = {host.name for host in self.undone if host.role == "departed"}
+        return tuple(
+            LostModel(
+                run_id,
+                run.model_bytes,
+                tuple(names),
+                primary is not None and run_id == primary.belongings.run,
+            )
+            for run_id, (run, names) in found.items()
+            if primary or departed.intersection(names)
+        )

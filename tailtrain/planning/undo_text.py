@@ -1,0 +1,207 @@
+"""The plan of an undo as text, what is asked before it, and what came of it."""
+
+from __future__ import annotations
+
+import textwrap
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+from tailtrain.planning import layout
+from tailtrain.planning.plan import counted, megabytes
+from tailtrain.planning.render import table
+from tailtrain.planning.undoing import DATA, PROGRAMS, UndoHost, UndoPlan, Verdict
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from tailtrain.planning.undoing import EndingRun, LostModel
+
+WIDTH = 80
+
+
+def render_undo(plan: UndoPlan) -> str:
+    """The whole plan of an undo; the same text for the same plan, what is lost for good at its end."""
+    sections = [
+        _hosts(plan),
+        _steps(plan),
+        [line for host in plan.hosts for line in _standing(host)],
+        list(_left(plan)),
+        list(_stakes(plan)),
+        [undo_summary(plan)],
+    ]
+    lines = [line for section in sections if section for line in (*section, "")]
+    return "".join(f"{_printable(line)}\n" for line in lines[:-1])
+
+
+def undo_summary(plan: UndoPlan) -> str:
+    """One line: on how many hosts something is removed, and which are left out."""
+    tail = "".join(
+        f" {verdict.value.capitalize()}: {', '.join(host.name for host in hosts)}."
+        for verdict in (Verdict.REFUSED, Verdict.UNKNOWN)
+        if (hosts := plan.of(verdict))
+    )
+    if not plan.undone:
+        known = len(plan.of(Verdict.NOTHING))
+        return f"Nothing to undo: {counted(known, 'host')} without anything of tailtrain's.{tail}"
+    size = megabytes(sum(host.frees for host in plan.undone))
+    return f"Undo: {len(plan.undone)} of {counted(len(plan.hosts), 'host')}, {size} to remove.{tail}"
+
+
+def question(plan: UndoPlan) -> str:
+    """What is asked before the first change, naming what is at stake; the answer is the number of hosts."""
+    names = ", ".join(host.name for host in plan.undone)
+    stakes = [
+        *(f"run {run.run_id} ends" for run in plan.ending if run.ends and not plan.keep_runs),
+        *(f"the model of run {model.run_id} is lost" for model in plan.lost_models),
+    ]
+    at_stake = "".join(f"\n{stake[0].upper()}{stake[1:]}." for stake in stakes)
+    return f"This removes what tailtrain has on {names}.{at_stake}\nType the number of hosts to do it"
+
+
+def _hosts(plan: UndoPlan) -> list[str]:
+    rows: list[Sequence[object]] = [
+        ("Host", "role", "worker", "programs", "data", "runs", "rest", "MB together")
+    ]
+    for host in plan.hosts:
+        found = host.belongings
+        if host.verdict in (Verdict.UNKNOWN, Verdict.NOTHING):
+            rows.append((host.name, host.role, host.verdict.value, "", "", "", "", ""))
+            continue
+        parts = [host.bytes_of(*PROGRAMS), host.bytes_of(*DATA), host.bytes_of(layout.RUN_DIR)]
+        numbers = [*parts, found.bytes - sum(parts), found.bytes]
+        unit = found.units.get(layout.WORKER_UNIT)
+        rows.append((host.name, host.role, unit.active if unit else "none", *map(_mb, numbers)))
+    return table(rows, right=range(3, 8), indent=0)
+
+
+def _mb(size: int) -> str:
+    return f"{size / 1e6:,.1f}"
+
+
+def _steps(plan: UndoPlan) -> list[str]:
+    """What is done; hosts on which the same is done share it."""
+    shared: dict[tuple[str, ...], list[str]] = {}
+    for host in plan.undone:
+        shared.setdefault(host.steps, []).append(host.name)
+    lines = []
+    for steps, names in shared.items():
+        lines += _wrapped(f"on {', '.join(names)}", "")
+        lines += [line for step in steps for line in _wrapped(step, "  ")]
+    return lines
+
+
+def _standing(host: UndoHost) -> Iterator[str]:
+    """Why a host is left out."""
+    if host.verdict is Verdict.UNKNOWN:
+        yield f"{host.name}: cannot be reached, what is there is unknown and stays"
+    elif host.verdict is Verdict.REFUSED:
+        yield f"{host.name}: refused, nothing is touched there"
+    else:
+        return
+    for line in host.obstacle.splitlines():
+        yield from _wrapped(line, "  ")
+    if host.verdict is Verdict.UNKNOWN and host.role == "departed":
+        yield "  once the others are undone nobody knows of it: to undo it later, put it"
+        yield "  back into the inventory and name it"
+
+
+def _left(plan: UndoPlan) -> Iterator[str]:
+    """What stays, and what comes of it."""
+    if not plan.undone:
+        return
+    yield "What stays"
+    packages: dict[str, list[str]] = {}
+    for host in plan.undone:
+        if host.belongings.left:
+            packages.setdefault(", ".join(host.belongings.left), []).append(host.name)
+    for names, hosts in packages.items():
+        yield from _wrapped(f"packages {names}: others may use them by now (on {', '.join(hosts)})", "  ")
+    yield "  what the workers have written to the system's log"
+    for host in plan.undone:
+        if host.kept:
+            runs = counted(len(host.belongings.runs), "run")
+            size = megabytes(host.bytes_of(layout.RUN_DIR))
+            yield f"  {host.name}: {runs}, {size}, and the account that owns them"
+    again = [host.name for host in plan.undone if host.role != "departed"]
+    if again:
+        yield from _wrapped(
+            f"the next deploy installs anew on what is in the inventory: {', '.join(again)}", "  "
+        )
+
+
+def _stakes(plan: UndoPlan) -> Iterator[str]:
+    """What cannot be brought back."""
+    lines = [line for run in plan.ending for line in _ending(run, keep=plan.keep_runs)]
+    lines += [line for model in plan.lost_models for line in _lost(model)]
+    if lines:
+        yield "At stake"
+        yield from lines
+
+
+def _ending(run: EndingRun, *, keep: bool) -> Iterable[str]:
+    state = "under way" if run.under_way else "unfinished"
+    where = f"at round {run.round}" if run.round >= 0 else "before its first round"
+    if not run.ends:
+        then = "it goes on without them, if enough nodes are left"
+    elif keep:
+        then = "it stops; the next deploy resumes it"
+    else:
+        then = "it ends there and cannot be resumed"
+    return _wrapped(f"run {run.run_id}, {state} {where} on {', '.join(run.hosts)}: {then}", "  ")
+
+
+def _lost(model: LostModel) -> Iterator[str]:
+    yield from _wrapped(
+        f"the model of run {model.run_id}, {megabytes(model.bytes)} on {', '.join(model.hosts)}, has not been"
+        " fetched from here",
+        "  ",
+    )
+    yield "    to have it: tailtrain fetch FOLDER" if model.fetchable else "    to keep it there: --keep-runs"
+
+
+def _wrapped(text: str, indent: str) -> list[str]:
+    return textwrap.wrap(
+        text,
+        WIDTH,
+        initial_indent=indent,
+        subsequent_indent=f"{indent}  ",
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+
+
+def _printable(line: str) -> str:
+    """A line without anything that a terminal would obey: some of it comes from hosts."""
+    return "".join(
+        sign if sign.isprintable() else sign.encode("unicode_escape").decode("ascii") for sign in line
+    )
+
+
+class Result(StrEnum):
+    """What came of an undo on a host."""
+
+    DONE = "done"
+    FAILED = "failed"
+    UNKNOWN = "unknown"
+    REFUSED = "refused"
+    NOT_RUN = "not run"
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What came of one host, and more about it."""
+
+    name: str
+    result: Result
+    detail: str
+
+
+def render_outcomes(outcomes: Sequence[Outcome]) -> str:
+    """A row for each host of the plan, and the proof: on which of them nothing was found at a second look."""
+    rows: list[Sequence[object]] = [("Host", "result", "")]
+    rows += [(one.name, one.result.value, one.detail) for one in outcomes]
+    lines = table(rows, indent=0)
+    if proven := [one.name for one in outcomes if one.result is Result.DONE]:
+        lines += ["", *_wrapped(f"Looked again: nothing of tailtrain's is left on {', '.join(proven)}.", "")]
+    return "".join(f"{_printable(line)}\n" for line in lines)
