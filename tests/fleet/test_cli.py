@@ -28,7 +28,19 @@ if TYPE_CHECKING:
     Run = Callable[..., "Ended"]
 
 TAILTRAIN = Path(sys.executable).with_name("tailtrain")
-COMMANDS = {"plan", "status", "logs", "report", "fetch", "destroy", "stop", "resume", "config", "dataset", "lab"}
+COMMANDS = {
+    "plan",
+    "status",
+    "logs",
+    "report",
+    "fetch",
+    "destroy",
+    "stop",
+    "resume",
+    "config",
+    "dataset",
+    "lab",
+}
 INVENTORY = """
 primary = [("@tailscale/qfox", {"cores": 3, "ram_gb": 8, "storage_gb": 100})]
 compute = [("@tailscale/judge", {"cores": 1, "ram_gb": 4, "storage_gb": 100})]
