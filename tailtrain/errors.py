@@ -82,13 +82,14 @@ class DeclarationError(TailtrainError):
 class InvalidDeclarationError(DeclarationError):
     """One or more things that are wrong with a declared fleet or training.
 
-    The message has one line per problem. Host, field, found and expected are those of the first problem.
+    The message has one line per problem; what several hosts have in common is one problem, with all their
+    names. Host, field, found and expected are those of the first problem.
 
     Attributes:
         problems: each problem as an error of its own, in the order of the declaration.
     """
 
-    def __init__(self, problems: Sequence[DeclarationError]) -> None:
+    def __init__(self, problems: Sequence[TailtrainError]) -> None:
         self.problems = tuple(problems)
         first = self.problems[0]
         super().__init__(
@@ -101,7 +102,14 @@ class InvalidDeclarationError(DeclarationError):
         )
 
     def __str__(self) -> str:
-        lines = [str(problem) for problem in self.problems]
+        hosts: dict[str, list[str]] = {}
+        for problem in self.problems:
+            about = str(problem).removeprefix(f"{problem.host}: ")
+            hosts.setdefault(about, []).extend([problem.host] if problem.host else [])
+        lines = [
+            f"{', '.join(dict.fromkeys(names))}: {about}" if names else about
+            for about, names in hosts.items()
+        ]
         if len(lines) == 1:
             return lines[0]
         return "\n".join([f"{len(lines)} problems in the declaration", *(f"- {line}" for line in lines)])

@@ -52,6 +52,9 @@ _MISSPELT = (
 
 _LEAST_NICE, _NICEST = -20, 19
 
+# More than any machine has; what is beyond is a slip, and would end in numbers that nothing can hold.
+_MOST = {"cores": 2**16, "ram_gb": 2**20, "storage_gb": 2**30}
+
 
 @dataclass(frozen=True)
 class NodeReserve:
@@ -177,12 +180,19 @@ def _host_problems(node: NetworkNode, data: Mapping[str, object]) -> Iterator[De
     for problem in node_problems(node, name_of=lambda attribute: _KEY_OF.get(attribute, attribute)):
         if problem.field not in absent:
             yield problem
+    for key, most in _MOST.items():
+        value = data.get(key)
+        if isinstance(value, int) and value > most:
+            yield DeclarationError(
+                "wrong number", host=host, field=key, found=shown(value), expected=f"at most {most:,}"
+            )
 
 
 def _misspelt(data: Mapping[str, object]) -> Iterator[tuple[str, str]]:
     """Keys that are not ours but look as if they were meant to be, each with the one that was meant."""
     for key in data:
-        if key in _KNOWN or key.startswith(_FOREIGN_PREFIXES):
+        # A key of another type cannot be asked for: it is named where the inventory as a whole is looked at.
+        if not isinstance(key, str) or key in _KNOWN or key.startswith(_FOREIGN_PREFIXES):
             continue
         meant = _OTHER_NAMES.get(key) or nearest(key, _KNOWN, cutoff=_MISSPELT)
         # A word with a text beside our own key, such as a storage class, is somebody's own.

@@ -4,18 +4,52 @@ from __future__ import annotations
 
 import difflib
 import re
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from tailtrain.errors import DeclarationError, InvalidDeclarationError
+from tailtrain.errors import DataError, DeclarationError, InvalidDeclarationError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
+
+    from tailtrain.errors import TailtrainError
 
 _SHOWN_CHARACTERS = 80
 _LONGEST_NAME = 253
 
 
-def raise_if_any(problems: Iterable[DeclarationError]) -> None:
+class Problems:
+    """What is wrong, gathered while the rest is looked at, so that all of it is told at once.
+
+    Attributes:
+        found: the problems so far, in the order in which they were found.
+    """
+
+    def __init__(self) -> None:
+        self.found: list[TailtrainError] = []
+
+    @contextmanager
+    def gathered(self) -> Iterator[None]:
+        """Keep what the lines inside raise about a declaration or a data set, and go on after them."""
+        try:
+            yield
+        except InvalidDeclarationError as error:
+            self.found += error.problems
+        except (DeclarationError, DataError) as error:
+            self.found.append(error)
+
+    def raise_if_any(self) -> None:
+        """Raise what was found, or do nothing where that is nothing.
+
+        Raises:
+            TailtrainError: the one problem, or an InvalidDeclarationError with all of them.
+        """
+        if len(self.found) == 1:
+            raise self.found[0]
+        raise_if_any(self.found)
+
+
+def raise_if_any(problems: Iterable[TailtrainError]) -> None:
     """Raises them together, or does nothing where there are none.
 
     Raises:

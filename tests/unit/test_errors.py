@@ -9,7 +9,13 @@ import re
 import pytest
 
 from tailtrain import errors
-from tailtrain.errors import DeclarationError, InvalidDeclarationError, TailtrainError, UnsupportedError
+from tailtrain.errors import (
+    DataError,
+    DeclarationError,
+    InvalidDeclarationError,
+    TailtrainError,
+    UnsupportedError,
+)
 
 CLASSES = {
     name: cls
@@ -84,6 +90,17 @@ def test_several_problems_are_told_together_and_one_alone() -> None:
     ]
     assert both.problems == (first, second)
     assert (both.host, both.field, both.problem) == ("judge", "cores", "missing")
+
+
+def test_what_hosts_have_in_common_is_one_problem() -> None:
+    alike = [DeclarationError("too old", host=host, field="kernel") for host in ("qfox", "judge")]
+    assert str(InvalidDeclarationError(alike)) == "qfox, judge: kernel: too old"
+    other = DataError("is missing", field="prose.parquet")
+    assert str(InvalidDeclarationError([*alike, other])).splitlines() == [
+        "2 problems in the declaration",
+        "- qfox, judge: kernel: too old",
+        "- prose.parquet: is missing",
+    ]
 
 
 def test_the_module_needs_nothing_but_python() -> None:

@@ -2,7 +2,7 @@ import math
 
 import pytest
 
-from tailtrain.errors import DeclarationError, InvalidDeclarationError
+from tailtrain.errors import DeclarationError, InvalidDeclarationError, TailtrainError
 from tailtrain.spec import (
     NetworkNode,
     NodeReserve,
@@ -15,7 +15,7 @@ from tailtrain.spec import (
 HARDWARE: dict[str, object] = {"cores": 8, "ram_gb": 16, "storage_gb": 500}
 
 
-def problems_of(data: dict[str, object]) -> tuple[DeclarationError, ...]:
+def problems_of(data: dict[str, object]) -> tuple[TailtrainError, ...]:
     with pytest.raises(InvalidDeclarationError) as caught:
         node_from_host_data("@tailscale/architect", NodeRole.COMPUTE, data)
     return caught.value.problems
@@ -44,6 +44,13 @@ def test_wrong_hardware_names_host_key_found_and_expected(key: str, value: objec
     (problem,) = problems_of({**HARDWARE, key: value})
     assert (problem.host, problem.field, problem.found) == ("architect", key, repr(value))
     assert problem.expected is not None
+
+
+@pytest.mark.parametrize(("key", "value"), [("cores", 10**400), ("ram_gb", 2**21), ("storage_gb", 2**31)])
+def test_more_than_any_machine_has_is_a_slip(key: str, value: int) -> None:
+    (problem,) = problems_of({**HARDWARE, key: value})
+    assert (problem.host, problem.field) == ("architect", key)
+    assert len(str(problem)) < 200
 
 
 @pytest.mark.parametrize("key", ["cores", "ram_gb", "storage_gb"])

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tailtrain.errors import DeclarationError, InvalidDeclarationError
+from tailtrain.errors import DeclarationError, InvalidDeclarationError, TailtrainError
 from tailtrain.spec import (
     CoordinationProtocol,
     DistributionStrategy,
@@ -28,13 +28,13 @@ def changed(node: NetworkNode, **values: Any) -> NetworkNode:
     return msgspec.structs.replace(node, **values)
 
 
-def problems_of(nodes: list[NetworkNode]) -> tuple[DeclarationError, ...]:
+def problems_of(nodes: list[NetworkNode]) -> tuple[TailtrainError, ...]:
     with pytest.raises(InvalidDeclarationError) as caught:
         validate_nodes(nodes)
     return caught.value.problems
 
 
-def only_problem_of(nodes: list[NetworkNode]) -> DeclarationError:
+def only_problem_of(nodes: list[NetworkNode]) -> TailtrainError:
     (problem,) = problems_of(nodes)
     return problem
 
