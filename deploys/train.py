@@ -1,4 +1,4 @@
-"""All of it, in order: prepare hosts, distribute data, train, aggregate on the primary, validate on all.
+"""All of it: prepare hosts, distribute data, train, aggregate on the primary, validate on all, clean up.
 
 Each line is a deploy of its own. Between them stands a gate: who failed is left out, and without the primary
 or two thirds of the nodes nothing goes on.
@@ -11,3 +11,4 @@ local.include("deploys/distribute.py")
 local.include("deploys/train_workers.py")
 local.include("deploys/aggregate.py")
 local.include("deploys/validate.py")
+local.include("deploys/clean.py")

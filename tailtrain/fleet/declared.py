@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from tailtrain.errors import DeclarationError
 from tailtrain.planning.actions import Declared
 from tailtrain.planning.engines import require_runnable
+from tailtrain.planning.receipt import Login
 from tailtrain.planning.settings import SETTINGS, parse_settings
 from tailtrain.spec import NodeRole, fleet_from_host_data
 
@@ -33,7 +34,14 @@ def declared_fleet(inventory: Inventory) -> Declared:
     _require_in_all(inventory)
     settings = parse_settings({**inventory.data, **inventory.override_data})
     require_runnable(settings.training)
-    return Declared(fleet.nodes, fleet.reserves, settings)
+    logins = {host.name: _login(host) for host in inventory}
+    return Declared(fleet.nodes, fleet.reserves, settings, logins)
+
+
+def _login(host: Host) -> Login:
+    """How a host is logged in to, for the time when its entry is gone from the inventory."""
+    user = host.data.get("ssh_user")
+    return Login(None if user is None else str(user), bool(host.data.get("_sudo")))
 
 
 def _require_in_all(inventory: Inventory) -> None:

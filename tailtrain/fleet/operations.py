@@ -28,9 +28,11 @@ if TYPE_CHECKING:
     from pyinfra.api.host import Host
 
 Commands = Generator[PyinfraCommand, None, None]
+LEAST_MEASURED = 1_000_000
+"""Bytes; a smaller transfer says nothing about the speed of a link."""
 
 
-def _where_planned(key: str, work: Callable[[Host], None]) -> Commands:
+def where_planned(key: str, work: Callable[[Host], None]) -> Commands:
     """The work, on a host whose plan has this action; nothing on others."""
     if session.here().does(key):
         yield step(work)
@@ -52,7 +54,7 @@ def account() -> Commands:
 @operation()
 def environment() -> Commands:
     """The worker's Python environment, built from the lock with every hash checked."""
-    yield from _where_planned("environment", _build_environment)
+    yield from where_planned("environment", _build_environment)
 
 
 def _build_environment(host: Host) -> None:
@@ -81,7 +83,7 @@ def _build_environment(host: Host) -> None:
 @operation()
 def code() -> Commands:
     """The worker's code, in a folder named after its hash."""
-    yield from _where_planned("code", _send_code)
+    yield from where_planned("code", _send_code)
 
 
 def _send_code(host: Host) -> None:
@@ -92,7 +94,7 @@ def _send_code(host: Host) -> None:
 @operation()
 def identity() -> Commands:
     """The node's peer identity: its key, readable by the worker alone, and the id that others know."""
-    yield from _where_planned("identity", _send_identity)
+    yield from where_planned("identity", _send_identity)
 
 
 def _send_identity(host: Host) -> None:
@@ -106,7 +108,7 @@ def _send_identity(host: Host) -> None:
 @operation()
 def files() -> Commands:
     """The node's configuration and units, each written atomically, and the receipt of what was applied."""
-    yield from _where_planned("files", _write_files)
+    yield from where_planned("files", _write_files)
 
 
 def _write_files(host: Host) -> None:
@@ -115,15 +117,25 @@ def _write_files(host: Host) -> None:
     for change in plan.files:
         content = {change.path: change.after.encode()}
         transfer.send_contents(host, content, mode=change.mode, group=change.group)
-    receipt = {layout.RECEIPT: now.receipt(plan)}
-    transfer.send_contents(host, receipt, mode="0640", group=layout.ACCOUNT)
     must(host, ["systemctl", "daemon-reload"], what="reload systemd")
+    write_receipt(host)
+
+
+def write_receipt(host: Host) -> None:
+    """Leave on a host what was applied to it.
+
+    Raises:
+        TransferError: naming the host.
+    """
+    now = session.current()
+    content = {layout.RECEIPT: now.receipt(now.plan.host(host.name)).encode()}
+    transfer.send_contents(host, content, mode="0640", group=layout.ACCOUNT)
 
 
 @operation()
 def chunks() -> Commands:
     """The node's chunks, held-out records and manifests, each checked on the node before it is visible."""
-    yield from _where_planned("chunks", _send_chunks)
+    yield from where_planned("chunks", _send_chunks)
 
 
 def _send_chunks(host: Host) -> None:
@@ -133,7 +145,9 @@ def _send_chunks(host: Host) -> None:
         (SentFile(chunk.sha256, chunk.sha256, chunk.bytes), now.chunk_dir / chunk.sha256)
         for chunk in plan.chunks
     ]
-    transfer.send_paths(host, layout.CHUNK_DIR, chunks)
+    sent = transfer.send_paths(host, layout.CHUNK_DIR, chunks)
+    if sent.bytes >= LEAST_MEASURED and sent.seconds:
+        now.rates[host.name] = sent.bytes / sent.seconds
     manifests = [now.manifest_path(manifest) for manifest in plan.manifests]
     transfer.send_paths(host, layout.MANIFEST_DIR, [(transfer.described(path), path) for path in manifests])
 
@@ -141,16 +155,17 @@ def _send_chunks(host: Host) -> None:
 @operation()
 def start() -> Commands:
     """Start the worker, or restart it with a changed configuration; it also starts when the host boots."""
-    yield from _where_planned("start", _start)
-    yield from _where_planned("restart", _start)
+    yield from where_planned("start", _start)
+    yield from where_planned("restart", _start)
 
 
 def _start(host: Host) -> None:
     unit = layout.WORKER_UNIT
+    verb = "restart" if session.current().plan.host(host.name).does("restart") else "start"
     # Fails where the unit has never run, and has nothing to forget then.
     remote.run(host, ["systemctl", "reset-failed", unit])
     must(host, ["systemctl", "enable", "--quiet", unit], what="enable the worker")
-    must(host, ["systemctl", "restart", unit], what="start the worker", timeout=90)
+    must(host, ["systemctl", verb, unit], what=f"{verb} the worker", timeout=90)
     require_active(host, unit)
 
 
@@ -168,7 +183,7 @@ def _stop(host: Host) -> None:
 @operation()
 def train() -> Commands:
     """Wait for the training, on the primary alone, showing its progress; then collect every node's report."""
-    yield from _where_planned("watch", _train)
+    yield from where_planned("watch", _train)
 
 
 def _train(host: Host) -> None:
@@ -180,7 +195,7 @@ def _train(host: Host) -> None:
 @operation()
 def aggregate() -> Commands:
     """Make the final model on the primary, with a manifest of who contributed what, and fetch it here."""
-    yield from _where_planned("aggregate", _aggregate)
+    yield from where_planned("aggregate", _aggregate)
 
 
 def _aggregate(host: Host) -> None:
@@ -194,7 +209,7 @@ def _aggregate(host: Host) -> None:
 @operation()
 def model() -> Commands:
     """The aggregated model, from the primary by way of the control machine, checked against its hash."""
-    yield from _where_planned("model", _send_model)
+    yield from where_planned("model", _send_model)
 
 
 def _send_model(host: Host) -> None:
@@ -210,7 +225,7 @@ def _send_model(host: Host) -> None:
 @operation()
 def validate() -> Commands:
     """Judge the aggregated model on this node's held-out records."""
-    yield from _where_planned("validate", _validate)
+    yield from where_planned("validate", _validate)
 
 
 def _validate(host: Host) -> None:
@@ -223,7 +238,7 @@ def _validate(host: Host) -> None:
 @operation()
 def judge() -> Commands:
     """The gate at the end, and the report: losses by domain and node, and the six guarantees."""
-    yield from _where_planned("judge", _judge)
+    yield from where_planned("judge", _judge)
 
 
 def _judge(host: Host) -> None:  # noqa: ARG001 - runs on the primary, looks at all

@@ -4,17 +4,30 @@ from __future__ import annotations
 
 import time
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from gevent.pool import Pool
 
 from tailtrain.data import verify
 from tailtrain.errors import FleetError
-from tailtrain.fleet import probe_program, remote
+from tailtrain.fleet import lock_program, probe_program, remote
 from tailtrain.planning import layout
 from tailtrain.planning.judgement import unlearned
-from tailtrain.planning.observed import Hardware, Observation, RunState, UnitState, Unreachable
-from tailtrain.tailnet.daemon import address_of, forget_netmap, path_of
+from tailtrain.planning.observed import (
+    Hardware,
+    LockHolder,
+    Observation,
+    RunState,
+    StoredFolder,
+    StoredRun,
+    TailnetState,
+    UnitState,
+    Unreachable,
+)
+from tailtrain.planning.receipt import read_receipt
+from tailtrain.tailnet.daemon import current_netmap, forget_netmap
+from tailtrain.tailnet.preflight import HostPreflight, check_hosts
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -22,6 +35,7 @@ if TYPE_CHECKING:
     from pyinfra.api.host import Host
 
     from tailtrain.planning.datasets import PlannedDataset
+    from tailtrain.planning.plan import Material
 
 # folder -> (owner, mode); the first three are root's, so that a worker cannot change its own code
 FOLDERS = {
@@ -40,7 +54,7 @@ FILES = (
 )
 
 
-def probe_request(datasets: Sequence[PlannedDataset]) -> dict[str, object]:
+def probe_request(datasets: Sequence[PlannedDataset], material: Material) -> dict[str, object]:
     """What the probe is asked, the same for every host."""
     sizes = {chunk.sha256: chunk.bytes for d in datasets for chunk in (*d.train, *d.heldout)}
     return {
@@ -49,6 +63,7 @@ def probe_request(datasets: Sequence[PlannedDataset]) -> dict[str, object]:
         "files": FILES,
         "units": [layout.WORKER_UNIT, layout.VALIDATE_UNIT],
         "sizes": sizes,
+        "in_use": [material.code_id, *material.locks.values()],
         "where": {
             "state": layout.STATE_DIR,
             "chunks": layout.CHUNK_DIR,
@@ -60,15 +75,16 @@ def probe_request(datasets: Sequence[PlannedDataset]) -> dict[str, object]:
             "config": layout.CONFIG,
             "runs": layout.RUN_DIR,
             "lab_marker": layout.LAB_MARKER,
+            "receipt": layout.RECEIPT,
         },
     }
 
 
 def probe(
-    hosts: Sequence[Host], connected: set[Host], datasets: Sequence[PlannedDataset]
+    hosts: Sequence[Host], connected: set[Host], datasets: Sequence[PlannedDataset], material: Material
 ) -> dict[str, Observation | Unreachable]:
     """Ask every host once, in parallel. A host that does not answer is in the result with the reason."""
-    request = probe_request(datasets)
+    request = probe_request(datasets, material)
 
     def ask(host: Host) -> Observation | Unreachable:
         if host not in connected:
@@ -76,7 +92,7 @@ def probe(
             return Unreachable(host.name, reason)
         try:
             before = time.time()
-            reply = remote.ask(host, (verify, probe_program), request, timeout=180)
+            reply = remote.ask(host, (verify, lock_program, probe_program), request, timeout=180)
             return _observation(host.name, reply, before, time.time())
         except FleetError as error:
             return Unreachable(host.name, str(error))
@@ -84,12 +100,29 @@ def probe(
     found = {answer.node: answer for answer in Pool(64).imap_unordered(ask, hosts)}
     # Paths are found by traffic, so the netmap is read again now that there was some.
     forget_netmap()
+    netmap, now = current_netmap(), datetime.now(UTC)
+    checked = {checked.name: checked for checked in check_hosts(netmap, found, now=now)}
     return {
-        name: replace(answer, address=address_of(name), path=path_of(name))
+        name: replace(
+            answer,
+            address=checked[name].address,
+            path=checked[name].path,
+            tailnet=_tailnet_state(checked[name], now),
+        )
         if isinstance(answer, Observation)
         else answer
         for name, answer in found.items()
     }
+
+
+def _tailnet_state(host: HostPreflight, now: datetime) -> TailnetState:
+    expiry = host.key_expiry
+    return TailnetState(
+        key_expires=f"{expiry:%Y-%m-%d}" if expiry else None,
+        key_days=(expiry - now) / timedelta(days=1) if expiry else None,
+        # The path is said beside each host anyway.
+        warnings=tuple(warning for warning in host.warnings if not warning.startswith(host.path)),
+    )
 
 
 def _observation(name: str, reply: Mapping[str, Any], before: float, after: float) -> Observation:
@@ -135,4 +168,22 @@ def _observation(name: str, reply: Mapping[str, Any], before: float, after: floa
             validated_sha256=run.get("validation", {}).get("model_sha256", ""),
             learned=not any(unlearned(run.get("validation", {}))),
         ),
+        modified={path: written for path, written in reply["modified"].items() if written},
+        stray_chunks=reply["chunks"]["stray"],
+        stored=tuple(
+            StoredFolder(parent, folder, reply["superfluous"][parent].get(folder, 0))
+            for parent, folders in (
+                (layout.ENVIRONMENT_DIR, reply["environments"]),
+                (layout.CODE_DIR, reply["codes"]),
+            )
+            for folder in folders
+        ),
+        runs=tuple(StoredRun(**stored) for stored in reply["runs"]),
+        receipt=read_receipt(reply["receipt"]),
+        lock=_holder(reply["lock"]["holder"]),
+        deploys=reply["lock"]["deploys"],
     )
+
+
+def _holder(record: Mapping[str, Any] | None) -> LockHolder | None:
+    return LockHolder(**{key: record[key] for key in ("token", "who", "since", "plan")}) if record else None

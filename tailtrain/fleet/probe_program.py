@@ -1,7 +1,8 @@
 """The probe: runs on a host as plain Python, changes nothing there but its own cache of verified hashes.
 
-Its source is sent to the host, after that of `tailtrain.data.verify`; besides, it uses nothing but the
-standard library and asks few other programs. What it prints is read by `tailtrain.fleet.probe`.
+Its source is sent to the host, after those of `tailtrain.data.verify` and `tailtrain.fleet.lock_program`;
+besides, it uses nothing but the standard library and asks few other programs. What it prints is read by
+`tailtrain.fleet.probe`.
 """
 
 from __future__ import annotations
@@ -21,9 +22,11 @@ import time
 from typing import Any
 
 from tailtrain.data.verify import examine
+from tailtrain.fleet.lock_program import observed_lock
 
 Document = dict[str, Any]
 SECRET = 0o600
+PROPERTIES = ("Id", "ActiveState", "UnitFileState", "MainPID", "StateChangeTimestamp")
 
 
 def read(path: str) -> str | None:
@@ -98,10 +101,49 @@ def account(name: str, folders: Document) -> bool:
 
 
 def complete(folder: str) -> list[str]:
-    """Names in a folder whose building was finished."""
-    return sorted(
-        os.path.basename(os.path.dirname(path)) for path in glob.glob(os.path.join(folder, "*", ".complete"))
+    """Names in a folder whose building was finished, the newest first."""
+    marks = {path: os.stat(path).st_mtime for path in glob.glob(os.path.join(folder, "*", ".complete"))}
+    newest_first = sorted(marks, key=lambda path: (-marks[path], path))
+    return [os.path.basename(os.path.dirname(path)) for path in newest_first]
+
+
+def bytes_under(folder: str) -> int:
+    """What the files of a folder have together."""
+    return sum(
+        os.lstat(os.path.join(place, name)).st_size for place, _, names in os.walk(folder) for name in names
     )
+
+
+def superfluous(folder: str, names: list[str], in_use: list[str]) -> Document:
+    """The bytes of those that are not in use, but for the newest: counting is slow, and that one is kept."""
+    others = [name for name in names if name not in in_use]
+    return {name: bytes_under(os.path.join(folder, name)) for name in others[1:]}
+
+
+def when(path: str) -> str | None:
+    """When a file was last written, to the minute, in UTC."""
+    try:
+        return time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(os.stat(path).st_mtime))
+    except OSError:
+        return None
+
+
+def stored_runs(folder: str) -> list[Document]:
+    """The runs that are kept here."""
+    found = []
+    for name in sorted(os.listdir(folder)) if os.path.isdir(folder) else []:
+        place = os.path.join(folder, name)
+        if os.path.isdir(place) and not os.path.islink(place):
+            status = os.path.join(place, "status.json")
+            found.append(
+                {
+                    "run_id": name,
+                    "state": str(read_json(status).get("state", "")),
+                    "bytes": bytes_under(place),
+                    "modified_unix": os.stat(status if os.path.exists(status) else place).st_mtime,
+                }
+            )
+    return found
 
 
 def peer_id(name: str, key: str, identity: str) -> str | None:
@@ -119,7 +161,7 @@ def units(names: list[str]) -> Document:
     """The state of systemd units."""
     try:
         shown = subprocess.run(
-            ["systemctl", "show", "-p", "Id,ActiveState,UnitFileState,MainPID", *names],
+            ["systemctl", "show", "--timestamp=unix", "-p", ",".join(PROPERTIES), *names],
             capture_output=True,
             text=True,
             timeout=30,
@@ -135,8 +177,15 @@ def units(names: list[str]) -> Document:
                 "active": values.get("ActiveState", "inactive"),
                 "enabled": values.get("UnitFileState") == "enabled",
                 "pid": int(values.get("MainPID") or 0),
+                "since": utc(values.get("StateChangeTimestamp", "")),
             }
     return states
+
+
+def utc(timestamp: str) -> str:
+    """A time as systemd writes it with --timestamp=unix, to the minute; empty where there is none."""
+    digits = timestamp.removeprefix("@")
+    return time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(int(digits))) if digits.isdigit() else ""
 
 
 def run_state(config: str, runs: str) -> Document:
@@ -161,7 +210,11 @@ def verified(folder: str, sizes: dict[str, int]) -> Document:
     """Which chunk files are there and right, and what is wrong with others."""
     found = examine(folder, sizes)
     wrong = {*found["missing"], *found["damaged"]}
-    return {"present": [name for name in sizes if name not in wrong], "damaged": found["damaged"]}
+    return {
+        "present": [name for name in sizes if name not in wrong],
+        "damaged": found["damaged"],
+        "stray": {name: os.lstat(os.path.join(folder, name)).st_size for name in found["extra"]},
+    }
 
 
 def reply(request: Document) -> Document:
@@ -177,20 +230,29 @@ def reply(request: Document) -> Document:
         missing.append("python3-venv")
     if not os.path.exists("/etc/ssl/certs/ca-certificates.crt"):
         missing.append("ca-certificates")
+    environments, codes = complete(where["environments"]), complete(where["codes"])
     return {
         "uid": os.geteuid(),
         "hardware": hardware(where["state"]),
         "lab": read_json(where["lab_marker"]),
         "missing_packages": missing,
         "account": account(request["account"], request["folders"]),
-        "environments": complete(where["environments"]),
-        "codes": complete(where["codes"]),
+        "environments": environments,
+        "codes": codes,
+        "superfluous": {
+            where["environments"]: superfluous(where["environments"], environments, request["in_use"]),
+            where["codes"]: superfluous(where["codes"], codes, request["in_use"]),
+        },
         "peer_id": peer_id(request["account"], where["identity"], where["peer_id"]),
         "files": {path: read(path) for path in request["files"]},
+        "modified": {path: when(path) for path in request["files"]},
+        "receipt": read(where["receipt"]),
         "chunks": verified(where["chunks"], request["sizes"]),
         "manifests": manifests,
         "units": units(request["units"]),
         "run": run_state(where["config"], where["runs"]),
+        "runs": stored_runs(where["runs"]),
+        "lock": observed_lock(),
     }
 
 

@@ -6,10 +6,7 @@ one to ask makes the plan for all, under a lock, while the others wait for it.
 
 from __future__ import annotations
 
-import getpass
-import json
 import os
-import socket
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -17,37 +14,41 @@ from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 import click
+import msgspec
 from gevent.lock import RLock
 from pyinfra import context
 
 from tailtrain.data import cache
-from tailtrain.errors import DataError, TailtrainError
-from tailtrain.fleet import material, probe
+from tailtrain.errors import TailtrainError
+from tailtrain.fleet import departed, material, probe
+from tailtrain.fleet.datasets import WORK_DIR, planned_datasets
 from tailtrain.fleet.declared import declared_fleet
 from tailtrain.fleet.gate import Gate
 from tailtrain.fleet.keyring import kept_identity
+from tailtrain.fleet.lock import own_name
 from tailtrain.fleet.refusal import Refused
 from tailtrain.planning import layout
 from tailtrain.planning.actions import Declared, make_plan
-from tailtrain.planning.datasets import PlannedChunk, PlannedDataset
+from tailtrain.planning.departed import departed_names
 from tailtrain.planning.observed import Observation, Observed
 from tailtrain.planning.render import render_plan
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from pyinfra.api.host import Host
     from pyinfra.api.state import State
 
-    from tailtrain.data.manifest import Manifest
     from tailtrain.planning.plan import HostPlan, Plan
-
-WORK_DIR = ".tailtrain"
+    from tailtrain.planning.receipt import Receipt
 
 
 @dataclass
 class Session:
-    """Everything that one deploy knows. `reports` is filled after training: each node's last status."""
+    """Everything that one deploy knows.
+
+    `departed` has each host that left, connected, or the reason why not; `cleaned` fills with those that are
+    done with. `verified` says that all hosts were found to have what is their own. `reports` fills after
+    training with each node's last status, `rates` with bytes per second to a host.
+    """
 
     project: Path
     declared: Declared
@@ -55,7 +56,11 @@ class Session:
     observed: Observed
     plan: Plan
     identities: dict[str, tuple[bytes, str]]
+    departed: dict[str, Host | str] = field(default_factory=dict)
+    cleaned: set[str] = field(default_factory=set)
+    verified: bool = False
     reports: dict[str, dict[str, Any] | None] = field(default_factory=dict)
+    rates: dict[str, float] = field(default_factory=dict)
 
     @property
     def chunk_dir(self) -> Path:
@@ -76,19 +81,22 @@ class Session:
         """Where the control machine keeps what it fetched of this run."""
         return self.project / WORK_DIR / "runs" / self.plan.run_id
 
-    def receipt(self, plan: HostPlan) -> bytes:
-        """What a host keeps of what was applied to it."""
-        material = self.bundle.material
-        document = {
-            "plan": self.plan.id,
-            "run": self.plan.run_id,
-            "config_sha256": plan.config_sha256,
-            "code": material.code_id,
-            "environment": material.locks[plan.lock],
-            "by": f"{getpass.getuser()}@{socket.gethostname()}",
-            "at": datetime.now(UTC).isoformat(timespec="seconds"),
+    def receipt(self, plan: HostPlan) -> Receipt:
+        """What a host keeps of what was applied to it; hosts that left are named until they are cleaned."""
+        leaving = {
+            host.name: host.login
+            for host in self.plan.departed
+            if host.actions and host.name not in self.cleaned
         }
-        return (json.dumps(document, indent=1) + "\n").encode()
+        planned = plan.require_receipt()
+        return msgspec.structs.replace(
+            planned,
+            plan=self.plan.id,
+            by=own_name(),
+            at=datetime.now(UTC).isoformat(timespec="seconds"),
+            fleet={**planned.fleet, **leaving},
+            bytes_per_second=self.rates.get(plan.node.hostname, planned.bytes_per_second),
+        )
 
     def worker_command(self, name: str, command: str) -> list[str]:
         """A command of the worker, as the worker's account, outside its unit."""
@@ -148,7 +156,8 @@ def anywhere(key: str) -> bool:
     Deploys ask this, not whether the host at hand has it: an operation that some hosts lack has no place in
     their order, and pyinfra could run it beside or after what must follow it.
     """
-    return any(host.does(key) for host in current().plan.hosts)
+    plan = current().plan
+    return any(host.does(key) for host in plan.hosts) or any(host.does(key) for host in plan.departed)
 
 
 def begin(state: State) -> Session:
@@ -167,7 +176,9 @@ def begin(state: State) -> Session:
     if state.should_raise_failed_hosts is not None:
         # Without -y pyinfra asks after every failure whether to go on; the gate decides that.
         state.should_raise_failed_hosts = lambda _: False
-    observed = probe.probe(hosts, set(state.active_hosts), datasets)
+    observed = probe.probe(hosts, set(state.active_hosts), datasets, bundle.material)
+    logins = departed_names(frozenset(node.hostname for node in declared.nodes), observed)
+    left = departed.connect(logins, state)
     identities = {
         node.hostname: kept_identity(project / WORK_DIR / "identities", node.hostname)
         for node in declared.nodes
@@ -180,54 +191,6 @@ def begin(state: State) -> Session:
         bundle.templates,
         observed,
         {name: peer_id for name, (_, peer_id) in identities.items()},
+        departed.for_planning(logins, left),
     )
-    return Session(project, declared, bundle, observed, plan, identities)
-
-
-def planned_datasets(project: Path, declared: Declared) -> list[PlannedDataset]:
-    """Cut the declared data sets into chunks (once) and read their manifests."""
-    settings, found = declared.settings, []
-    for domain, file in settings.datasets:
-        manifest = cache.ensure_dataset(
-            project / file,
-            domain,
-            project / WORK_DIR / "datasets",
-            heldout_fraction=settings.heldout_fraction,
-        )
-        require_text(file, manifest)
-        found.append(
-            PlannedDataset(
-                domain=domain,
-                file=file,
-                file_bytes=manifest.file_bytes,
-                manifest_id=manifest.id,
-                records=manifest.records,
-                train=_planned(manifest.train),
-                heldout=_planned(manifest.heldout),
-            )
-        )
-    return found
-
-
-def require_text(file: str, manifest: Manifest) -> None:
-    """Check that there is something to learn from, and something to judge it by.
-
-    Raises:
-        DataError: naming the file.
-    """
-    if not manifest.train_text_bytes:
-        raise DataError(
-            "every record to train on is empty", field=file, found=f"{manifest.records:,} records"
-        )
-    if not manifest.heldout_text_bytes:
-        raise DataError(
-            "no text is held out to judge the model by",
-            field=file,
-            found=f"heldout_fraction {manifest.heldout_fraction:g}, {manifest.records:,} records",
-            expected="at least one record held out that is not empty",
-            fix="Raise heldout_fraction in group_data/all.py, or use a data set of more than one text",
-        )
-
-
-def _planned(chunks: Sequence[Any]) -> tuple[PlannedChunk, ...]:
-    return tuple(PlannedChunk(chunk.sha256, chunk.bytes, chunk.rows) for chunk in chunks)
+    return Session(project, declared, bundle, observed, plan, identities, left)

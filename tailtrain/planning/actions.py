@@ -87,7 +87,8 @@ def make_plan(
         for dataset in datasets
     }
     primary = answers.get(declared.primary.hostname)
-    leaving = [departed_plan(found) for found in departed]
+    everyone = len(answers) == len(nodes)
+    leaving = [departed_plan(found, everyone=everyone) for found in departed]
     fleet = Fleet(
         nodes=nodes,
         reserves=declared.reserves,
@@ -101,6 +102,7 @@ def make_plan(
         placements=placements_of(settings, nodes, datasets, quotas, answers),
         quorum=quorum_of(len(nodes)) if settings.training.fault_tolerance else len(nodes),
         primary_run=primary.run if primary else RunState(),
+        everyone=everyone,
         logins={**declared.logins, **{host.name: host.login for host in leaving if host.remembered}},
     )
     hosts = []

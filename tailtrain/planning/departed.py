@@ -44,13 +44,16 @@ def departed_names(declared: frozenset[str], observed: Observed) -> dict[str, Lo
     return dict(sorted(named.items()))
 
 
-def departed_plan(found: DepartedFound) -> DepartedHost:
-    """What is done to a host that left: its worker stops before the others go on; then all of ours goes."""
+def departed_plan(found: DepartedFound, *, everyone: bool) -> DepartedHost:
+    """What is done to a host that left: its worker stops before the others go on; then all of ours goes.
+
+    That waits until `everyone` who is declared answers: what it has may be what one of them still lacks.
+    """
     actions = []
     if found.working:
         why = f"it left the fleet; run {found.run} goes on without it" if found.run else "it left the fleet"
         actions.append(Action(Phase.TRAIN, "drain", "stop the worker, and do not start it again", why))
-    if found.bytes is not None:
+    if found.bytes is not None and everyone:
         what = f"remove the worker, its data and all runs, {megabytes(found.bytes)}"
         why = "it left the fleet; after all others have verified what is theirs"
         actions.append(Action(Phase.CLEAN, "clean", what, why))

@@ -34,7 +34,10 @@ _SLOWEST_ASSUMED = 1e6
 
 @dataclass(frozen=True)
 class Fleet:
-    """What is the same for every host of a plan. `logins` names every host that has something of ours."""
+    """What is the same for every host of a plan.
+
+    `everyone` says that all declared hosts answered; `logins` names every host that has something of ours.
+    """
 
     nodes: Sequence[NetworkNode]
     reserves: Mapping[str, NodeReserve]
@@ -48,6 +51,7 @@ class Fleet:
     placements: Mapping[str, Placement]
     quorum: int
     primary_run: RunState
+    everyone: bool
     logins: Mapping[str, Login]
 
     @property
@@ -82,6 +86,7 @@ def plan_of_host(fleet: Fleet, node: NetworkNode, answer: Observation, share: in
                 layout.CODE_DIR: fleet.material.code_id,
             },
             wanted_chunks=frozenset(chunk.sha256 for chunk in wanted),
+            everyone=fleet.everyone,
             datasets=fleet.datasets,
         )
     )
@@ -126,6 +131,7 @@ def plan_of_host(fleet: Fleet, node: NetworkNode, answer: Observation, share: in
         send_rate=f"{rate / 1e6:.0f} MB/s {where_from}" if chunks else "",
         interrupts=_interrupted(answer) if any(action.key == "restart" for action in actions) else "",
         removals=removals,
+        wanted_chunks=frozenset(chunk.sha256 for chunk in wanted),
         receipt=_receipt(fleet, name, answer, texts, lock),
         old_receipt=answer.receipt,
     )

@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
+from tailtrain.errors import FleetError
+
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
@@ -133,6 +135,7 @@ class HostPlan:
     send_rate: str = ""
     interrupts: str = ""
     removals: tuple[Removal, ...] = ()
+    wanted_chunks: frozenset[str] = frozenset()
     receipt: Receipt | None = None
     old_receipt: Receipt | None = None
 
@@ -156,6 +159,16 @@ class HostPlan:
         """Whether an action of this key is planned here."""
         return any(action.key == key for action in self.actions)
 
+    def require_receipt(self) -> Receipt:
+        """The receipt that this host should have.
+
+        Raises:
+            FleetError: the host did not answer, so that none was made.
+        """
+        if self.receipt is None:
+            raise FleetError("has no receipt: it did not answer", host=self.node.hostname)
+        return self.receipt
+
 
 @dataclass(frozen=True)
 class DepartedHost:
@@ -174,10 +187,15 @@ class DepartedHost:
     frees: int = 0
     actions: tuple[Action, ...] = ()
 
+    def does(self, key: str) -> bool:
+        """Whether an action of this key is planned here."""
+        return any(action.key == key for action in self.actions)
+
     @property
     def remembered(self) -> bool:
         """Whether it may still have something of ours after this deploy, so that receipts go on naming it."""
-        return self.unreachable is not None and not self.gone
+        kept = self.frees and not self.does("clean")
+        return not self.gone and bool(self.unreachable is not None or kept)
 
 
 _GB = 1e9

@@ -29,6 +29,7 @@ def removals_of(
     keep_runs: int,
     in_use: Mapping[str, str],
     wanted_chunks: frozenset[str],
+    everyone: bool,
     datasets: Sequence[PlannedDataset],
 ) -> Iterator[Removal]:
     """What a host can do without, by the rule of this module.
@@ -39,10 +40,12 @@ def removals_of(
         keep_runs: how many other runs are kept.
         in_use: the folder of environments and that of codes, each with the name of the one in use there.
         wanted_chunks: those that the host owns rows of or judges by.
+        everyone: whether all hosts answered; without that no chunk goes, for somebody may still lack it.
         datasets: the declared ones.
     """
     yield from _runs(answer, run_id, keep_runs)
-    yield from _chunks(answer, wanted_chunks, datasets)
+    if everyone:
+        yield from _chunks(answer, wanted_chunks, datasets)
     yield from _folders(answer, in_use)
 
 

@@ -34,13 +34,13 @@ def _cut(folder: Path, texts: list[str], fraction: float) -> Manifest:
 def test_a_data_set_without_text_on_either_side_is_refused(
     tmp_path: Path, texts: list[str], fraction: float, problem: str
 ) -> None:
-    from tailtrain.fleet.session import require_text  # noqa: PLC0415 - imports pyinfra
+    from tailtrain.fleet.datasets import require_text  # noqa: PLC0415 - imports pyinfra
 
     with pytest.raises(DataError, match=problem):
         require_text("texts.parquet", _cut(tmp_path, texts, fraction))
 
 
 def test_a_data_set_with_text_on_both_sides_is_taken(tmp_path: Path) -> None:
-    from tailtrain.fleet.session import require_text  # noqa: PLC0415 - imports pyinfra
+    from tailtrain.fleet.datasets import require_text  # noqa: PLC0415 - imports pyinfra
 
     require_text("texts.parquet", _cut(tmp_path, ["one", "two", "three"], 0.1))

@@ -1,0 +1,10 @@
+"""Last: remove what is no longer needed, on hosts that left all of it, and leave receipts of what was done."""
+
+from tailtrain.fleet import cleaning, session
+
+if session.anywhere("prune"):
+    cleaning.prune(name="Clean: old runs and chunks")
+if session.anywhere("clean"):
+    cleaning.clean(name="Clean: hosts that left")
+if session.anywhere("receipt"):
+    cleaning.receipt(name="Receipts")
