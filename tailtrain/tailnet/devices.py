@@ -1,0 +1,194 @@
+"""The machines of the tailnet in one list: the local daemon sees them, the admin API knows more of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from tailtrain.tailnet.preflight import EXPIRY_NOTICE
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+    from datetime import datetime
+
+    from tailscale.models import Device
+
+    from tailtrain.tailnet.netmap import Netmap, Peer
+
+SYSTEM_NAMES = {"linux": "Linux", "windows": "Windows", "android": "Android", "freebsd": "FreeBSD"}
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """A machine of the tailnet."""
+
+    name: str
+    """Short name, in lower case."""
+    dns_name: str
+    address: str
+    os: str
+    online: bool | None
+    """What the coordination server thinks; None where it does not say."""
+    last_seen: datetime | None
+    key_expiry: datetime | None
+    """When its key expires; None if never, or if that is not known."""
+    expired: bool
+    ssh: bool | None
+    """Whether Tailscale SSH is on there; None where that is not known."""
+    tags: tuple[str, ...]
+    """Without `tag:`."""
+    is_self: bool
+    visible: bool
+    """Whether this machine's daemon knows it: the policy hides machines that it keeps apart."""
+    approved: bool = True
+    """Whether an admin let it in, where the tailnet asks for that."""
+    external: bool = False
+    """Whether another tailnet shares it with this one."""
+
+    @property
+    def system(self) -> str:
+        """Its operating system, as people write it."""
+        return SYSTEM_NAMES.get(self.os, self.os or "unknown")
+
+
+def machines_of(netmap: Netmap, devices: Sequence[Device] = (), *, now: datetime) -> tuple[Machine, ...]:
+    """All machines, this one first, the others by name.
+
+    Args:
+        netmap: what the local daemon sees.
+        devices: what the admin API lists, where it was asked.
+        now: the present, with a time zone.
+    """
+    known = {address: device for device in devices for address in device.addresses}
+    everyone = (netmap.me, *netmap.peers)
+    seen = [_with_device(_from_peer(peer), _device_of(peer, known), now) for peer in everyone]
+    visible = {address for peer in everyone for address in peer.addresses}
+    hidden = [_from_device(device, now) for device in devices if not visible.intersection(device.addresses)]
+    others = sorted([*seen[1:], *hidden], key=lambda machine: (machine.name, machine.address))
+    return (seen[0], *others)
+
+
+def obstacles(machine: Machine) -> Iterator[str]:
+    """Why a machine cannot be a node, and what to do about it; nothing where it may be one.
+
+    Whether it is strong and new enough is seen when its hardware is read.
+    """
+    if machine.os not in ("linux", ""):
+        yield f"{machine.system}: nodes are Linux with systemd"
+        return
+    if machine.expired:
+        on = f" on {machine.key_expiry:%Y-%m-%d}" if machine.key_expiry else ""
+        yield f"its key expired{on}; run there: sudo tailscale up --force-reauth"
+    if not machine.approved:
+        yield "waits to be approved: admin console, Machines"
+    if not machine.visible:
+        yield "the tailnet's policy hides it from this machine; see: tailtrain policy"
+    if machine.is_self or machine.expired:
+        return
+    if machine.online is False:
+        since = f" since {machine.last_seen:%Y-%m-%d %H:%M} UTC" if machine.last_seen else ""
+        yield f"offline{since}"
+    elif machine.ssh is False:
+        yield "Tailscale SSH is off; run there: sudo tailscale set --ssh"
+
+
+def state_of(machine: Machine, now: datetime) -> str:
+    """Online, or for how long it has not been."""
+    if machine.online:
+        return "online"
+    if machine.last_seen is None:
+        return "unknown" if machine.online is None else "offline"
+    return f"offline {_ago((now - machine.last_seen).total_seconds())}"
+
+
+def expiry_of(machine: Machine, now: datetime) -> str:
+    """Until when its key is good; with the days left where they are few."""
+    if machine.expired:
+        return "expired"
+    if machine.key_expiry is None:
+        return "never"
+    day = f"{machine.key_expiry:%Y-%m-%d}"
+    left = machine.key_expiry - now
+    return f"{day} ({left.days} d)" if left < EXPIRY_NOTICE else day
+
+
+_SPANS = ((86_400, "d"), (3_600, "h"), (60, "min"))
+
+
+def _ago(seconds: float) -> str:
+    for span, unit in _SPANS:
+        if seconds >= span:
+            return f"{seconds // span:.0f} {unit}"
+    return f"{max(seconds, 0):.0f} s"
+
+
+def _device_of(peer: Peer, known: Mapping[str, Device]) -> Device | None:
+    return next((known[address] for address in peer.addresses if address in known), None)
+
+
+def _from_peer(peer: Peer) -> Machine:
+    return Machine(
+        name=peer.name,
+        dns_name=peer.dns_name,
+        address=peer.address,
+        os=_plain(peer.os),
+        online=peer.online or peer.is_self,
+        last_seen=peer.last_seen,
+        key_expiry=peer.key_expiry,
+        expired=peer.expired,
+        # The daemon advertises no host keys of its own to itself.
+        ssh=None if peer.is_self else bool(peer.host_keys),
+        tags=peer.tags,
+        is_self=peer.is_self,
+        visible=True,
+    )
+
+
+def _from_device(device: Device, now: datetime) -> Machine:
+    dns_name = device.name.rstrip(".")
+    return _with_device(
+        Machine(
+            name=(dns_name.partition(".")[0] or device.hostname).lower(),
+            dns_name=dns_name,
+            address=_first_ipv4(device.addresses),
+            os=_plain(device.os or ""),
+            online=device.connected_to_control,
+            last_seen=device.last_seen,
+            key_expiry=None,
+            expired=False,
+            ssh=None,
+            tags=(),
+            is_self=False,
+            visible=False,
+        ),
+        device,
+        now,
+    )
+
+
+def _with_device(machine: Machine, device: Device | None, now: datetime) -> Machine:
+    """What the API knows better: expiry and SSH also of this machine, approval, when it was last seen."""
+    if device is None:
+        return machine
+    # Go's zero time, the year 1, says that there is none.
+    never = device.key_expiry_disabled or device.expires is None or device.expires.year == 1
+    expires = machine.key_expiry or (None if never else device.expires)
+    return replace(
+        machine,
+        last_seen=machine.last_seen or (None if machine.online else device.last_seen),
+        key_expiry=expires,
+        expired=machine.expired or (expires is not None and expires < now),
+        ssh=machine.ssh if machine.ssh or device.ssh_enabled is None else device.ssh_enabled,
+        tags=machine.tags or tuple(tag.removeprefix("tag:") for tag in device.tags),
+        approved=device.authorized is not False,
+        external=device.is_external,
+    )
+
+
+def _first_ipv4(addresses: Sequence[str]) -> str:
+    return min(addresses, key=lambda address: ":" in address, default="")
+
+
+def _plain(system: str) -> str:
+    """The daemon and the API write the same systems with other capitals."""
+    return system.lower() if system.lower() in SYSTEM_NAMES else system
