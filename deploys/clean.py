@@ -1,4 +1,4 @@
-"""Last: remove what is no longer needed, on hosts that left all of it, and leave receipts of what was done."""
+"""Last: remove what is no longer needed, all of it on hosts that left, and leave receipts of it all."""
 
 from tailtrain.fleet import cleaning, session
 
