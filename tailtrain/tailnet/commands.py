@@ -200,6 +200,8 @@ class _UntilClosed:
     def write(self, data: bytes) -> None:
         try:
             self._target.write(data)
+            # At once: who makes the input may pause before there is more of it.
+            self._target.flush()
         except (OSError, EOFError) as error:
             raise _StoppedReading from error
 

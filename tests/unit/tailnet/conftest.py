@@ -19,10 +19,12 @@ import pytest
 from _pytest.runner import runtestprotocol
 
 from tailtrain.tailnet import daemon, session
+from tests.unit.tailnet.admin_stand_in import AdminStandIn
 from tests.unit.tailnet.tailnet_stand_in import Tailnet
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -32,6 +34,8 @@ def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> 
     item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
     for report in _run_forked(item, nextitem):
         item.ihook.pytest_runtest_logreport(report=report)
+    # The child took down for itself what the next test does not need; here it would stay.
+    item.session._setupstate.teardown_exact(nextitem)
     item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
     return True
 
@@ -75,3 +79,11 @@ def tailnet(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Tailnet]
     yield stand_in
     stand_in.close()
     daemon.forget_netmap()
+
+
+@pytest.fixture
+def admin_stand_in(tmp_path: Path) -> Iterator[AdminStandIn]:
+    """Tailscale's admin API, for as long as a test takes."""
+    stand_in = AdminStandIn(tmp_path)
+    yield stand_in
+    stand_in.close()

@@ -91,6 +91,7 @@ def _run(channel: paramiko.Channel, command: str) -> None:
         try:
             while data := channel.recv(1 << 15):
                 process.stdin.write(data)
+                process.stdin.flush()
             process.stdin.close()
         except OSError:
             pass
