@@ -11,13 +11,13 @@ from typing import Any, TypeVar
 
 from tailtrain.errors import DeclarationError
 from tailtrain.spec import (
+    CoordinationProtocol,
+    DistributionStrategy,
+    StorageBackend,
     TrainingConfiguration,
-    parse_backend,
-    parse_protocol,
-    parse_strategy,
     validate_training,
 )
-from tailtrain.spec.problems import shown
+from tailtrain.spec.problems import Problems, shown
 
 
 @dataclass(frozen=True)
@@ -97,7 +97,7 @@ _PLAIN: dict[str, tuple[object, str]] = {
     "worker_port": (45_001, "a port from 1024 to 65535"),
     "keep_runs": (2, "a whole number from 0 to 1000"),
     "wheels": (None, "a folder of wheels, or None"),
-    "package_index": (None, "the address of a package index, or None"),
+    "package_index": (None, "the address of a package index, http(s)://..., or None"),
 }
 SETTINGS = frozenset(_PLAIN)
 """The names that group data may set."""
@@ -109,6 +109,8 @@ UNPRIVILEGED_PORTS = range(1024, 65536)
 
 _OWN_PREFIXES = ("_", "ssh_", "tailscale_")
 _DOMAIN = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,62}")
+_PATH = re.compile(r"[^\0]+")
+_INDEX = re.compile(r"(https?|file)://[^\s\0]+")
 
 # The least and the most of each number, both allowed; the worker holds its configuration to the same.
 # Those of whole numbers are whole. Where a number only has to be above zero, the least is the next one to it.
@@ -137,49 +139,62 @@ def parse_settings(data: Mapping[str, object]) -> Settings:
     """Read group data into settings.
 
     Raises:
-        DeclarationError: for an unknown, missing or wrong value, naming it.
+        DeclarationError: for unknown, missing or wrong values, naming each.
     """
+    problems = Problems()
     for name in data:
         if name not in _PLAIN and not name.startswith(_OWN_PREFIXES):
-            raise _unknown(name, name, _PLAIN, "Start its name with _ if it is your own")
+            problems.found.append(_unknown(name, name, _PLAIN, "Start its name with _ if it is your own"))
     get = {name: data.get(name, default) for name, (default, _) in _PLAIN.items()}
-    model = _section(ModelSettings, "model", get["model"])
-    if model.width % model.heads:
-        raise _wrong("model.width", model.width, f"a multiple of heads ({model.heads})")
-    fraction = _number(get, "heldout_fraction", lambda value: 0 <= value <= MOST_HELD_OUT)
-    return Settings(
-        training=_training(get),
-        datasets=_datasets(get["datasets"]),
-        heldout_fraction=float(fraction),
-        model=model,
-        loop=_section(LoopSettings, "training", get["training"]),
-        validation_bytes_per_domain=int(
-            _number(get, "validation_bytes_per_domain", lambda value: value >= 1, whole=True)
+    parts: dict[str, Callable[[], object]] = {
+        "training": lambda: _training(get),
+        "datasets": lambda: _datasets(get["datasets"]),
+        "heldout_fraction": lambda: float(
+            _number(get, "heldout_fraction", lambda value: 0 <= value <= MOST_HELD_OUT)
         ),
-        worker_port=int(_number(get, "worker_port", lambda value: value in UNPRIVILEGED_PORTS, whole=True)),
-        keep_runs=int(_number(get, "keep_runs", lambda value: 0 <= value <= MOST_KEPT_RUNS, whole=True)),
-        wheels=None if get["wheels"] is None else _text(get, "wheels"),
-        package_index=None if get["package_index"] is None else _text(get, "package_index"),
-    )
+        "model": lambda: _model(get["model"]),
+        "loop": lambda: _section(LoopSettings, "training", get["training"]),
+        "validation_bytes_per_domain": lambda: _number(
+            get, "validation_bytes_per_domain", lambda value: value >= 1, whole=True
+        ),
+        "worker_port": lambda: _number(
+            get, "worker_port", lambda value: value in UNPRIVILEGED_PORTS, whole=True
+        ),
+        "keep_runs": lambda: _number(
+            get, "keep_runs", lambda value: 0 <= value <= MOST_KEPT_RUNS, whole=True
+        ),
+        "wheels": lambda: _text_or_none(get, "wheels", _PATH),
+        "package_index": lambda: _text_or_none(get, "package_index", _INDEX),
+    }
+    values: dict[str, Any] = {}
+    for name, read in parts.items():
+        with problems.gathered():
+            values[name] = read()
+    problems.raise_if_any()
+    return Settings(**values)
 
 
 def _training(get: Mapping[str, Any]) -> TrainingConfiguration:
     """How to train, in the specification's words; what this version can carry out is asked elsewhere."""
-    training = TrainingConfiguration(
-        distribution_strategy=parse_strategy(
-            get["distribution_strategy"], field="group_data: distribution_strategy"
-        ),
-        coordination_protocol=parse_protocol(
-            get["coordination_protocol"], field="group_data: coordination_protocol"
-        ),
-        storage_backend=parse_backend(get["storage_backend"], field="group_data: storage_backend"),
-        resource_allocation=get["resource_allocation"],
-        data_sharding=get["data_sharding"],
-        fault_tolerance=get["fault_tolerance"],
-        load_balancing=get["load_balancing"],
-    )
-    validate_training(training, name_of=lambda attribute: f"group_data: {attribute}")
-    return training
+    words = {
+        name: get[name]
+        for name in (
+            *("distribution_strategy", "coordination_protocol", "storage_backend"),
+            *("resource_allocation", "data_sharding", "fault_tolerance", "load_balancing"),
+        )
+    }
+    validate_training(TrainingConfiguration(**words), name_of=lambda attribute: f"group_data: {attribute}")
+    words["distribution_strategy"] = DistributionStrategy(words["distribution_strategy"])
+    words["coordination_protocol"] = CoordinationProtocol(words["coordination_protocol"])
+    words["storage_backend"] = StorageBackend(words["storage_backend"])
+    return TrainingConfiguration(**words)
+
+
+def _model(value: object) -> ModelSettings:
+    model = _section(ModelSettings, "model", value)
+    if model.width % model.heads:
+        raise _wrong("model.width", model.width, f"a multiple of heads ({model.heads})")
+    return model
 
 
 def _unknown(name: str, label: str, known: Mapping[str, object], otherwise: str | None) -> DeclarationError:
@@ -198,9 +213,9 @@ def _wrong(field: str, found: object, expected: str) -> DeclarationError:
     )
 
 
-def _text(get: Mapping[str, object], name: str) -> str:
+def _text_or_none(get: Mapping[str, object], name: str, form: re.Pattern[str]) -> str | None:
     value = get[name]
-    if not isinstance(value, str) or not value:
+    if value is not None and (not isinstance(value, str) or not form.fullmatch(value)):
         raise _wrong(name, value, _PLAIN[name][1])
     return value
 
@@ -216,12 +231,20 @@ def _number(
 
 
 def _datasets(value: object) -> tuple[tuple[str, str], ...]:
+    expected = _PLAIN["datasets"][1]
+    if value == {}:
+        raise DeclarationError(
+            "nothing to train on is named",
+            field="group_data: datasets",
+            expected=expected,
+            fix="Set it in group_data/all.py",
+        )
     if not isinstance(value, Mapping) or not value:
-        raise _wrong("datasets", value, _PLAIN["datasets"][1])
+        raise _wrong("datasets", value, expected)
     for domain, file in value.items():
         if not isinstance(domain, str) or not _DOMAIN.fullmatch(domain):
             raise _wrong("datasets", domain, "a domain name of letters, digits and _, a letter first")
-        if not isinstance(file, str) or not file:
+        if not isinstance(file, str) or not _PATH.fullmatch(file):
             raise _wrong(f"datasets.{domain}", file, "the path of a parquet file")
     return tuple(value.items())
 
@@ -230,17 +253,25 @@ def _section(cls: type[T], section: str, value: object) -> T:
     if not isinstance(value, Mapping):
         raise _wrong(section, value, "a dictionary")
     known: dict[str, Any] = {field.name: field.default for field in fields(cls)}  # type: ignore[arg-type]
+    problems = Problems()
     for name, found in value.items():
-        if name not in known:
-            raise _unknown(str(name), f"{section}.{name}", known, None)
-        least, most = _LIMITS[f"{section}.{name}"]
-        whole = isinstance(known[name], int)
-        fits = isinstance(found, int if whole else (int, float)) and not isinstance(found, bool)
-        # Not a number compares as false with both limits.
-        if not fits or not least <= found <= most:
-            raise _wrong(f"{section}.{name}", found, _expected(whole=whole, least=least, most=most))
-        known[name] = found if whole else float(found)
+        with problems.gathered():
+            known[name] = _of_section(section, name, found, known)
+    problems.raise_if_any()
     return cls(**known)
+
+
+def _of_section(section: str, name: object, found: Any, known: Mapping[str, Any]) -> float:
+    """A number of a section, of the type of its default."""
+    if not isinstance(name, str) or name not in known:
+        raise _unknown(str(name), f"{section}.{name}", known, None)
+    least, most = _LIMITS[f"{section}.{name}"]
+    whole = isinstance(known[name], int)
+    fits = isinstance(found, int if whole else (int, float)) and not isinstance(found, bool)
+    # Not a number compares as false with both limits.
+    if not fits or not least <= found <= most:
+        raise _wrong(f"{section}.{name}", found, _expected(whole=whole, least=least, most=most))
+    return found if whole else float(found)
 
 
 def _expected(*, whole: bool, least: float, most: float) -> str:

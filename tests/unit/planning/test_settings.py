@@ -33,6 +33,8 @@ BAD: list[tuple[str, Any]] = [
     *(("worker_port", value) for value in (80, 1023, 65536, 45001.0, "45001", True)),
     *((name, value) for name in ("wheels", "package_index") for value in ("", 3, True, 1.5)),
     *((name, value) for name in ("model", "training") for value in (None, True, "x", 3)),
+    *(("package_index", value) for value in ("not an address", "//host/simple", "https://", "ftp://host/x")),
+    *((name, value) for name, value in (("wheels", "a\0b"), ("datasets", {"natural": "a\0b"}))),
 ]
 
 
@@ -147,6 +149,23 @@ def test_all_that_is_wrong_with_the_training_s_words_is_told_at_once() -> None:
     with pytest.raises(DeclarationError) as caught:
         parse_settings({**DATA, "resource_allocation": "x", "load_balancing": "y", "data_sharding": 3})
     assert str(caught.value).startswith("3 problems in the declaration")
+
+
+def test_all_that_is_wrong_with_the_settings_is_told_at_once() -> None:
+    with pytest.raises(DeclarationError) as caught:
+        parse_settings(
+            {
+                "modle": {},
+                "fault_tolerance": 1,
+                "training": {"seed": -1, "batch_size": 0},
+                "model": {"width": 100, "heads": 3},
+                "worker_port": 80,
+            }
+        )
+    lines = str(caught.value).splitlines()
+    assert lines[0] == "7 problems in the declaration"
+    for word in ("modle", "fault_tolerance", "datasets", "model.width", "seed", "batch_size", "worker_port"):
+        assert sum(f"group_data: {word}" in line or f"training.{word}" in line for line in lines) == 1, word
 
 
 def test_names_of_one_s_own_pyinfra_s_and_the_connector_s_are_left_alone() -> None:
