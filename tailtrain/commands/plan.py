@@ -29,11 +29,12 @@ def plan(ctx: click.Context, inventory: Path, *, diff: bool) -> None:
     """
     cooperate()
     from tailtrain.fleet import connect, session
+    from tailtrain.planning.document_of import document_of
     from tailtrain.planning.render import render_plan
 
     with connect.connected(inventory) as state:
         found = session.begin(state).plan
-    click.echo(render_plan(found, diff=diff), nl=False)
+    click.echo(render_plan(document_of(found, diffs=diff), diff=diff, read_only=True), nl=False)
     if any(host.unreachable for host in found.hosts):
         ctx.exit(EXIT_UNKNOWN_HOSTS)
     ctx.exit(EXIT_CHANGES if found.changes else EXIT_NO_CHANGES)

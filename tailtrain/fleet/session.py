@@ -30,6 +30,7 @@ from tailtrain.fleet.refusal import Refused
 from tailtrain.planning import layout
 from tailtrain.planning.actions import Declared, make_plan
 from tailtrain.planning.departed import departed_names
+from tailtrain.planning.document_of import document_of
 from tailtrain.planning.observed import Observation, Observed
 from tailtrain.planning.render import render_plan
 
@@ -134,7 +135,8 @@ def _open(state: State) -> Session | Refused:
     """Show the plan; what stands against it is kept, so that the hosts that wait do not try it again."""
     try:
         session = begin(state)
-        click.echo("\n" + render_plan(session.plan, diff=state.config.DIFF), err=True)
+        diff = state.config.DIFF
+        click.echo("\n" + render_plan(document_of(session.plan, diffs=diff), diff=diff), err=True)
         gate = Gate(session.plan)
         if session.plan.changes:
             gate.check("connecting", set())

@@ -17,6 +17,7 @@ from tailtrain.errors import DeclarationError
 from tailtrain.planning import layout
 from tailtrain.planning.actions import Declared, make_plan
 from tailtrain.planning.datasets import PlannedChunk, PlannedDataset
+from tailtrain.planning.document_of import document_of
 from tailtrain.planning.node_config import Templates
 from tailtrain.planning.observed import Hardware, Observation, RunState, UnitState, Unreachable
 from tailtrain.planning.plan import CPU_LOCK, CUDA_LOCK, Material, Plan
@@ -147,7 +148,7 @@ class Situation:
     def text(self) -> str:
         """The plan as a person sees it, or the one sentence that refuses."""
         try:
-            return render_plan(self.plan(), diff=self.diff)
+            return render_plan(document_of(self.plan()), diff=self.diff)
         except DeclarationError as error:
             return f"Refused: {error}\n"
 

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tailtrain.planning import layout
+from tailtrain.planning.document_of import document_of
 from tailtrain.planning.hardware import DEFAULT_NICE
 from tailtrain.planning.moves import moves
 from tailtrain.planning.observed import TailnetState
@@ -50,7 +51,9 @@ def test_the_order_of_answers_changes_no_byte(order: list[str], name: str) -> No
     }
     shuffled.settings = dict(reversed(shuffled.settings.items()))
     assert shuffled.plan() == situation.plan()
-    assert render_plan(shuffled.plan(), diff=True) == render_plan(situation.plan(), diff=True)
+    assert render_plan(document_of(shuffled.plan()), diff=True) == render_plan(
+        document_of(situation.plan()), diff=True
+    )
 
 
 def test_hosts_that_remember_an_absent_peer_differently_are_heard_in_inventory_order() -> None:
@@ -243,7 +246,7 @@ def test_a_primary_that_is_away_leaves_nothing_known_to_be_finished() -> None:
     plan = Situation().applied().unreachable(PRIMARY, "no answer").plan()
     assert plan.run_state == ""
     assert plan.primary.actions == ()
-    assert "Unknown: qfox." in render_plan(plan)
+    assert "Unknown: qfox." in render_plan(document_of(plan))
 
 
 def test_nothing_from_a_host_reaches_the_terminal_as_a_command() -> None:
@@ -262,7 +265,9 @@ def test_hosts_with_the_same_hunk_share_it_and_others_do_not() -> None:
     situation.with_settings(fault_tolerance=False)
     situation.reserves["judge"] = NodeReserve(cores=2)
     text = situation.text()
-    shared = [line for line in text.splitlines() if line.startswith(f"{layout.CONFIG} on ")]
+    shared = [
+        line for line in text.replace(",\n  ", ", ").splitlines() if line.startswith(f"{layout.CONFIG} on ")
+    ]
     assert shared[0] == f"{layout.CONFIG} on {', '.join(NAMES)}"
     assert text.count('+    "fault_tolerance": false') == 1
     assert text.count('+  "usable_cores": 2.0,') == 1

@@ -1,0 +1,201 @@
+"""What a plan's text says of hosts: shares, what stands out, what drifted, what is unknown, what is sent."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tailtrain.planning.plan import counted, megabytes
+from tailtrain.planning.text import columns, duration, share, tables, wrapped
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from tailtrain.planning.document import PlanDocument
+    from tailtrain.planning.document_host import HostEntry, PreflightEntry
+
+ONE = 65536
+# What is within these needs no line of its own.
+KEY_DAYS, CLOCK_SECONDS, DISK_FACTOR = 30.0, 0.5, 2.0
+
+
+def nodes(document: PlanDocument) -> list[str]:
+    """Who has which part of the work, and what happens to each; the sums are checked below."""
+    domains = [dataset.domain for dataset in document.datasets]
+    sharded = all(dataset.shared_out is not None for dataset in document.datasets)
+    shown = domains if sharded else []
+    rows: list[Sequence[object]] = [("Node", "role", "cores", "share", *shown, "what happens")]
+    for host in document.hosts:
+        quotas = [f"{host.quotas[domain]:,}" for domain in shown]
+        rows.append((host.name, host.role, host.declared.cores, share(host.share), *quotas, host.verdict))
+    cores, whole = sum(host.declared.cores for host in document.hosts), document.totals.share
+    sums = [f"{dataset.shared_out:,}" for dataset in document.datasets if sharded]
+    rows.append(("sum", "", cores, share(whole), *sums, ""))
+    return [*tables(rows, right=range(2, 4 + len(shown)), indent=0), *_sum_check(document)]
+
+
+def _sum_check(document: PlanDocument) -> list[str]:
+    parts = [f"shares {document.totals.share}/{ONE}"]
+    right = document.totals.share == ONE
+    for dataset in document.datasets:
+        if dataset.shared_out is None:
+            parts.append(f"each node has all of {dataset.domain}")
+        else:
+            parts.append(f"{dataset.domain} {dataset.shared_out:,}/{dataset.trained_on:,}")
+            right = right and dataset.shared_out == dataset.trained_on
+    return wrapped(f"check: {', '.join(parts)}: {'exact' if right else 'NOT EQUAL'}")
+
+
+def preflight(document: PlanDocument) -> list[str]:
+    """What stands out before anything is done: only such hosts and such columns; the rest in one line."""
+    looked = [(host, host.preflight) for host in document.hosts if host.preflight and not host.unknown]
+    marks = [(host, found, _standing_out(host, found)) for host, found in looked]
+    fine = [host for host, _, mark in marks if not any(mark)]
+    rows: list[list[str]] = []
+    used = [column for column in range(len(_HEADINGS)) if any(mark[column] for _, _, mark in marks)]
+    for host, found, mark in marks:
+        if any(mark):
+            cells = _cells(host, found)
+            rows.append([host.name, *(cells[column] for column in used)])
+    if not looked:
+        return []
+    words = f"direct path, key good for {KEY_DAYS:.0f} days, clock within {CLOCK_SECONDS:g} s, ample disk"
+    lines = ["Preflight"]
+    if fine:
+        who = f"all {counted(len(fine), 'host')}" if not rows and len(fine) > 1 else _names(fine)
+        lines += wrapped(f"{who}: {words}", indent=2, hanging=4)
+    if rows:
+        lines += tables([["Host", *(_HEADINGS[column] for column in used)], *rows])
+    return lines
+
+
+_HEADINGS = ("path", "key expires", "disk free", "needed", "clock")
+
+
+def _standing_out(host: HostEntry, found: PreflightEntry) -> tuple[bool, ...]:
+    low = found.disk_free_bytes < DISK_FACTOR * found.disk_needed_bytes
+    return (
+        not host.path.startswith(("direct", "local")),
+        found.key_days is not None and found.key_days < KEY_DAYS,
+        low,
+        low,
+        abs(found.clock_skew_seconds) > CLOCK_SECONDS,
+    )
+
+
+def _cells(host: HostEntry, found: PreflightEntry) -> tuple[str, ...]:
+    days = "never" if found.key_days is None else f"in {counted(int(found.key_days), 'day')}"
+    return (
+        host.path or "unknown",
+        days,
+        megabytes(found.disk_free_bytes),
+        megabytes(found.disk_needed_bytes),
+        f"{found.clock_skew_seconds:+.1f} s",
+    )
+
+
+def hardware(document: PlanDocument) -> list[str]:
+    """What was found otherwise than declared, and what follows."""
+    rows: list[tuple[str, str]] = []
+    said: dict[str, list[HostEntry]] = {}
+    for host in document.hosts:
+        for note in host.notes:
+            said.setdefault(note, []).append(host)
+    for host in document.hosts:
+        own = [note for note in host.notes if len(said[note]) == 1]
+        if own and host.preflight and host.preflight.declared and not host.emulated:
+            rows.append((host.name, f"declared {host.preflight.declared}; found {host.preflight.found}"))
+        rows += [(host.name, note) for note in own]
+    shared = [(note, hosts) for note, hosts in said.items() if len(hosts) > 1]
+    lines = ["Hardware", *columns(rows)] if rows or shared else []
+    for note, hosts in shared:
+        lines += wrapped(f"{_names(hosts)}: {note}", indent=2, hanging=4)
+    return lines
+
+
+def warnings(document: PlanDocument) -> list[str]:
+    """What may go wrong, host by host."""
+    rows = [(h.name, warning) for h in document.hosts if h.preflight for warning in h.preflight.warnings]
+    return ["Warnings", *columns(rows)] if rows else []
+
+
+def drift(document: PlanDocument) -> list[str]:
+    """What somebody else changed since the last deploy, three ways."""
+    lines: list[str] = []
+    for host in document.hosts:
+        for each in host.drift:
+            lines += wrapped(f"{host.name}: {each.subject}", indent=2, hanging=4)
+            three = (("receipt", each.receipt), ("found", each.found), ("wanted", each.wanted))
+            lines += columns(three, indent=4)
+    return ["Drift: not as the last deploy left it", *lines] if lines else []
+
+
+def unknown(document: PlanDocument) -> list[str]:
+    """Hosts that did not answer, and what follows if they come back or not."""
+    lines: list[str] = []
+    groups: dict[tuple[str, str], list[HostEntry]] = {}
+    for host in document.hosts:
+        if host.unknown:
+            groups.setdefault((host.unknown.reason, host.unknown.if_it_stays_away), []).append(host)
+    for (reason, away), hosts in groups.items():
+        lines += wrapped(f"{_names(hosts)}: unreachable, what is there is unknown", hanging=2)
+        lines += wrapped(reason, indent=2, hanging=4)
+        answers: dict[str, list[HostEntry]] = {}
+        for host in hosts:
+            if host.unknown:
+                answers.setdefault(host.unknown.if_it_answers, []).append(host)
+        for answer, those in answers.items():
+            it = "it answers" if len(hosts) == 1 else f"{_names(those)} answers"
+            lines += wrapped(f"if {it} again: {answer}", indent=2, hanging=4)
+        they = "it stays" if len(hosts) == 1 else "they stay"
+        lines += wrapped(f"if {they} away: {away}", indent=2, hanging=4)
+    return lines
+
+
+def departed(document: PlanDocument) -> list[str]:
+    """Hosts that left the inventory, and what becomes of what they have."""
+    rows: list[tuple[str, str]] = []
+    for host in document.departed:
+        if host.gone:
+            what = "the tailnet does not know it any more: nothing can be done there"
+        elif host.unreachable:
+            what = f"unreachable: what it has stays there until it answers\n{host.unreachable}"
+        elif host.actions:
+            what = "\n".join(action.what for action in host.actions)
+        elif host.frees:
+            what = f"keeps {megabytes(host.frees)} of ours until all hosts of the inventory answer"
+        else:
+            what = "has nothing of ours any more"
+        rows.append((host.name, what))
+    return ["Left the inventory", *columns(rows)] if rows else []
+
+
+def movement(document: PlanDocument) -> list[str]:
+    """Which chunks go where, why, how long that takes, and how little could be moved at best."""
+    rows: list[Sequence[object]] = []
+    for host in document.hosts:
+        for place, move in enumerate(host.moves):
+            time = duration(host.seconds_to_send) if host.seconds_to_send and not place else ""
+            name = "" if place else host.name
+            rows.append((name, f"{move.chunks:,}", megabytes(move.bytes), move.why, time))
+    totals = document.totals
+    lines: list[str] = []
+    if rows:
+        slowest = duration(totals.seconds_to_send) if totals.seconds_to_send else ""
+        head = ("Host", "chunks", "size", "why", "time")
+        foot = ("total", f"{totals.chunks_to_send:,}", megabytes(totals.bytes_to_send), "", slowest)
+        lines += tables([head, *rows, foot], right=(1, 2))
+        rates = dict.fromkeys(host.send_rate for host in document.hosts if host.moves and host.send_rate)
+        lines += [line for rate in rates for line in wrapped(f"time at {rate}", indent=2, hanging=4)]
+    for dataset in document.datasets:
+        if dataset.moved:
+            least = "" if dataset.least_moved is None else f", the least possible is {dataset.least_moved:,}"
+            lines += wrapped(
+                f"{counted(dataset.moved, 'record')} of {dataset.domain} to another node than before{least}",
+                indent=2,
+                hanging=4,
+            )
+    return ["Data to move", *lines] if lines else []
+
+
+def _names(hosts: Sequence[HostEntry]) -> str:
+    return ", ".join(host.name for host in hosts)

@@ -1,0 +1,120 @@
+"""What a plan's text says of the work: phases and gates, what is known later, diffs, what is lost."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tailtrain.planning.plan import ACTION_ORDER, counted, megabytes
+from tailtrain.planning.text import printable, wrapped
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tailtrain.planning.document import Destruction, PhaseEntry, PlanDocument
+    from tailtrain.planning.document_host import ActionEntry
+
+_KINDS = {
+    "interrupt": "Interrupted",
+    "remove": "Removed from hosts, last of all",
+    "leave": "Removed from hosts that left the fleet, last of all",
+}
+
+
+def phases(document: PlanDocument) -> list[str]:
+    """The phases in their order, what is done in each and where, and the gate between them."""
+    lines: list[str] = []
+    idle = [phase.title for phase in document.phases if not phase.hosts]
+    for phase in document.phases:
+        if phase.hosts:
+            lines += [phase.title, *_phase(document, phase)]
+    if idle:
+        lines += wrapped(f"nothing to do: {', '.join(idle)}", hanging=2)
+    gate = document.gate
+    return [
+        *lines,
+        *wrapped(f"gate after each phase: {gate.primary} and {gate.needed} of {gate.nodes} nodes"),
+    ]
+
+
+def _phase(document: PlanDocument, phase: PhaseEntry) -> Iterator[str]:
+    """Hosts that do the same for the same reason share a line."""
+    groups: dict[tuple[int, str, str], list[str]] = {}
+    hosts = [(host.name, host.actions, bool(host.moves)) for host in document.hosts]
+    hosts += [(host.name, host.actions, False) for host in document.departed]
+    for name, actions, listed in hosts:
+        for action in actions:
+            if action.phase == phase.name:
+                key = (ACTION_ORDER.index(action.key), *_what_and_why(action, listed=listed))
+                groups.setdefault(key, []).append(name)
+    answered = [host.name for host in document.hosts if not host.unknown]
+    everyone = "hosts" if len(answered) == len(document.hosts) else "hosts that answered"
+    for (_, what, why), names in sorted(groups.items(), key=lambda item: item[0][0]):
+        yield from wrapped(f"{what} ({why})" if why else what, indent=2, hanging=4)
+        who = f"all {len(names)} {everyone}" if len(names) > 1 and names == answered else ", ".join(names)
+        yield from wrapped(f"on {who}", indent=4, hanging=6)
+
+
+def _what_and_why(action: ActionEntry, *, listed: bool) -> tuple[str, str]:
+    """An action in words; chunks that are listed host by host above are not counted again."""
+    return (
+        ("send the chunks listed above", "")
+        if action.key == "chunks" and listed
+        else (action.what, action.why)
+    )
+
+
+def known_later(document: PlanDocument) -> list[str]:
+    """What no plan can tell yet."""
+    lines = [
+        line
+        for each in document.known_later
+        for line in wrapped(f"{each.what} (known after {each.after})", indent=2, hanging=4)
+    ]
+    return ["Not known yet", *lines] if lines else []
+
+
+def diffs(document: PlanDocument) -> list[list[str]]:
+    """Unified diffs without context, one section for the hosts that change a file in the same way."""
+    sections = []
+    for diff in document.diffs:
+        lines = wrapped(f"{diff.path} on {', '.join(diff.hosts)}", hanging=2)
+        lines += [f"  --- {diff.before}", "  +++ planned"]
+        lines += [f"  {printable(line)}" for hunk in diff.hunks for line in hunk]
+        sections.append(lines)
+    return [*sections, *_binaries(document)]
+
+
+def _binaries(document: PlanDocument) -> Iterator[list[str]]:
+    for host in document.hosts:
+        for file in host.files:
+            if file.binary:
+                before = "no such file"
+                if file.before_bytes is not None:
+                    before = f"{counted(file.before_bytes, 'byte')}, SHA-256 {file.before_sha256}"
+                yield [
+                    *wrapped(f"{file.path} on {host.name}: not text", hanging=2),
+                    *wrapped(f"--- {before}", indent=2),
+                    *wrapped(
+                        f"+++ {counted(file.after_bytes, 'byte')}, SHA-256 {file.after_sha256}", indent=2
+                    ),
+                ]
+
+
+def destructive(document: PlanDocument) -> list[str]:
+    """What is interrupted and what is removed, apart from all else."""
+    lines: list[str] = []
+    for kind, title in _KINDS.items():
+        found = [each for each in document.destructive if each.kind == kind]
+        if found:
+            losses: dict[str, list[str]] = {}
+            for each in found:
+                losses.setdefault(_loss(each), []).append(each.host)
+            lines.append(title)
+            for loss, hosts in losses.items():
+                lines += wrapped(f"{', '.join(hosts)}: {loss}", indent=2, hanging=4)
+    return lines
+
+
+def _loss(each: Destruction) -> str:
+    frees = f", frees {megabytes(each.bytes)}" if each.bytes else ""
+    return f"{each.what}{frees} ({each.why})" if each.why else f"{each.what}{frees}"
