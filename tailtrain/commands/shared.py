@@ -10,11 +10,30 @@ from typing import TYPE_CHECKING, NoReturn
 import click
 
 from tailtrain.errors import DeclarationError
+from tailtrain.exit_codes import (
+    EXIT_CHANGES,
+    EXIT_ERROR,
+    EXIT_INTERRUPTED,
+    EXIT_LOCKED,
+    EXIT_NO_CHANGES,
+    EXIT_UNKNOWN_HOSTS,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-EXIT_NO_CHANGES, EXIT_ERROR, EXIT_CHANGES, EXIT_UNKNOWN_HOSTS, EXIT_LOCKED = 0, 1, 2, 3, 4
+__all__ = [
+    "EXIT_CHANGES",
+    "EXIT_ERROR",
+    "EXIT_INTERRUPTED",
+    "EXIT_LOCKED",
+    "EXIT_NO_CHANGES",
+    "EXIT_UNKNOWN_HOSTS",
+    "become_pyinfra",
+    "cooperate",
+    "inventory_option",
+    "pyinfra_command",
+]
 
 inventory_option = click.option(
     "--inventory",

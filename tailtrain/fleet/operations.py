@@ -188,7 +188,7 @@ def train() -> Commands:
 
 def _train(host: Host) -> None:
     now = session.current()
-    watch.until_finished(host, now.plan)
+    watch.until_finished(host, now.plan, now.require_gate())
     now.reports = watch.collect_reports(context.ctx_state.get(), now.plan)
 
 

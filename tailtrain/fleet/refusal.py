@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING
 
 from pyinfra.api.exceptions import PyinfraError
 
+from tailtrain.exit_codes import EXIT_LOCKED
+
 if TYPE_CHECKING:
     from types import TracebackType
 
@@ -22,3 +24,16 @@ class Refused(PyinfraError):  # noqa: N818 - it is no fault of the program
     @__traceback__.setter
     def __traceback__(self, _: TracebackType | None) -> None:
         pass
+
+
+def refused_as_locked(message: str) -> Exception:
+    """What ends pyinfra's command with this message and exit code 4: somebody else is deploying.
+
+    pyinfra's own errors end it with 1; only those of its command line have a code of their own.
+    """
+    # Importing it changes the process: it has gevent replace the blocking calls. In pyinfra's it is there.
+    from pyinfra_cli.exceptions import CliError  # noqa: PLC0415
+
+    error: Exception = CliError(message)
+    error.exit_code = EXIT_LOCKED  # type: ignore[attr-defined]
+    return error

@@ -19,11 +19,11 @@ from gevent.lock import RLock
 from pyinfra import context
 
 from tailtrain.data import cache
-from tailtrain.errors import TailtrainError
+from tailtrain.errors import FleetError, TailtrainError
 from tailtrain.fleet import departed, material, probe
 from tailtrain.fleet.datasets import WORK_DIR, planned_datasets
 from tailtrain.fleet.declared import declared_fleet
-from tailtrain.fleet.gate import Gate
+from tailtrain.fleet.gate import Gate, require_quorum
 from tailtrain.fleet.keyring import kept_identity
 from tailtrain.fleet.lock import own_name
 from tailtrain.fleet.refusal import Refused
@@ -48,7 +48,8 @@ class Session:
 
     `departed` has each host that left, connected, or the reason why not; `cleaned` fills with those that are
     done with. `verified` says that all hosts were found to have what is their own. `reports` fills after
-    training with each node's last status, `rates` with bytes per second to a host.
+    training with each node's last status, `rates` with bytes per second to a host. `gate` stands in a deploy,
+    not where a plan is only looked at.
     """
 
     project: Path
@@ -62,6 +63,17 @@ class Session:
     verified: bool = False
     reports: dict[str, dict[str, Any] | None] = field(default_factory=dict)
     rates: dict[str, float] = field(default_factory=dict)
+    gate: Gate | None = None
+
+    def require_gate(self) -> Gate:
+        """The gate that stands in this deploy.
+
+        Raises:
+            FleetError: nothing is being deployed; this session only looks.
+        """
+        if self.gate is None:
+            raise FleetError("nothing is being deployed here")
+        return self.gate
 
     @property
     def chunk_dir(self) -> Path:
@@ -137,12 +149,12 @@ def _open(state: State) -> Session | Refused:
         session = begin(state)
         diff = state.config.DIFF
         click.echo("\n" + render_plan(document_of(session.plan, diffs=diff), diff=diff), err=True)
-        gate = Gate(session.plan)
         if session.plan.changes:
-            gate.check("connecting", set())
+            require_quorum(session.plan, "connecting", set())
     except TailtrainError as error:
         return Refused(str(error))
-    state.add_callback_handler(gate)
+    session.gate = Gate(state, session.plan, session.cleaned)
+    session.gate.attach(state)
     return session
 
 

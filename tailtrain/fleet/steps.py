@@ -13,6 +13,7 @@ from pyinfra.api.command import FunctionCommand
 
 from tailtrain.errors import FleetError, TailtrainError
 from tailtrain.fleet import remote
+from tailtrain.fleet.results import FAILURE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -30,6 +31,7 @@ def step(work: Callable[[Host], None]) -> FunctionCommand:
         except TailtrainError as error:
             # pyinfra's prefix names the host already.
             text = str(error).removeprefix(f"{host.name}: ")
+            host.connector_data[FAILURE] = text
             host.log_styled(text, log_func=logger.error, fg="red")
             return False
         return True

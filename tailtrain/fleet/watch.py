@@ -3,27 +3,22 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
 import time
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import click
 import gevent
 from gevent.pool import Pool
 
-from tailtrain.errors import FleetError
+from tailtrain.errors import FleetError, LockedError
 from tailtrain.fleet import remote
 from tailtrain.planning import layout
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from types import FrameType
-
     from pyinfra.api.host import Host
     from pyinfra.api.state import State
 
+    from tailtrain.fleet.gate import Gate
     from tailtrain.planning.plan import Plan
 
 POLL_SECONDS = 2.0
@@ -32,14 +27,21 @@ SETTLE_SECONDS = 90.0
 _MARK = "--tailtrain--"
 
 
-def until_finished(host: Host, plan: Plan) -> None:
+def until_finished(host: Host, plan: Plan, gate: Gate) -> None:
     """Wait until the primary says that the run is finished, showing each round as it ends.
 
+    Ctrl-C leaves the run going, and so does a deploy lock that was broken.
+
     Raises:
-        FleetError: the worker failed or ended (with the end of its log), or the primary stayed away.
+        FleetError: the worker failed or ended (with the end of its log), the primary stayed away, or the
+            deploy lock was lost to somebody else.
     """
-    watcher = _Watcher(host, plan)
-    with _way_back(plan):
+    watcher = _Watcher(host, plan, gate)
+    way_back = (
+        f"run {plan.run_id} goes on without this window",
+        "come back with the same command, look with `tailtrain status`, end it with `tailtrain stop`",
+    )
+    with gate.leaving.saying(*way_back):
         while not watcher.finished():
             gevent.sleep(POLL_SECONDS)
 
@@ -47,8 +49,8 @@ def until_finished(host: Host, plan: Plan) -> None:
 class _Watcher:
     """What has been shown so far, and since when something has been amiss."""
 
-    def __init__(self, host: Host, plan: Plan) -> None:
-        self._host, self._plan = host, plan
+    def __init__(self, host: Host, plan: Plan, gate: Gate) -> None:
+        self._host, self._plan, self._gate = host, plan, gate
         self._seen = 0
         self._message = ""
         self._lost_since: float | None = None
@@ -58,6 +60,9 @@ class _Watcher:
         """Look once, show what is new, and say whether the run is over."""
         try:
             status, rounds, unit = _look(self._host, self._plan.run_id, self._seen)
+            self._gate.require_lock()
+        except LockedError:
+            raise
         except FleetError as error:
             self._bear_absence(error)
             return False
@@ -166,21 +171,3 @@ def _round_line(entry: dict[str, Any], status: dict[str, Any]) -> str:
 
 def _say(line: str) -> None:
     click.echo(f"    {line}", err=True)
-
-
-@contextmanager
-def _way_back(plan: Plan) -> Iterator[None]:
-    """Ctrl-C leaves the run going. pyinfra itself would wait for the operation and exit 0."""
-
-    def leave(number: int, frame: FrameType | None) -> None:
-        del number, frame
-        _say(f"run {plan.run_id} goes on without this window")
-        _say("come back with the same command, look with `tailtrain status`, end it with `tailtrain stop`")
-        os._exit(130)
-
-    # Python's own handlers: pyinfra has set one, and that one is to be back afterwards.
-    before = signal.signal(signal.SIGINT, leave)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)

@@ -149,7 +149,8 @@ def test_no_name_can_break_out_of_its_place_in_a_command(environment: str, lock:
 
 def test_an_error_of_ours_fails_the_host_with_one_line() -> None:
     said: list[str] = []
-    host = SimpleNamespace(name="judge", log_styled=lambda text, **_: said.append(text))
+    kept: dict[str, Any] = {}
+    host = SimpleNamespace(name="judge", log_styled=lambda text, **_: said.append(text), connector_data=kept)
 
     def fail(_: Any) -> None:
         raise FleetError("could not do it", host="judge", found="nothing")
@@ -157,6 +158,7 @@ def test_an_error_of_ours_fails_the_host_with_one_line() -> None:
     command = step(fail)
     assert command.function(state=None, host=host) is False
     assert said == ["could not do it (found nothing)"]
+    assert kept == {"failure": said[0]}, "for the results"
     assert step(lambda _: None).function(state=None, host=host) is True
 
 
