@@ -1,40 +1,89 @@
-"""`tailtrain plan`: what a deploy would do."""
+"""`tailtrain plan`: what a deploy would do, as text or JSON."""
 
 from __future__ import annotations
 
+import os
+import tempfile
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from tailtrain.commands.shared import (
     EXIT_CHANGES,
+    EXIT_LOCKED,
     EXIT_NO_CHANGES,
     EXIT_UNKNOWN_HOSTS,
     cooperate,
     inventory_option,
 )
+from tailtrain.errors import DeclarationError
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    from tailtrain.planning.document import PlanDocument
 
 
 @click.command()
 @inventory_option
 @click.option("--diff", is_flag=True, help="Also show what changes in each file.")
+@click.option("--json", "as_json", is_flag=True, help="As JSON, of the form in docs/plan.schema.json.")
+@click.option(
+    "--out",
+    metavar="FILE",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Save the plan as JSON as well: tailtrain apply FILE does it, and nothing else.",
+)
 @click.pass_context
-def plan(ctx: click.Context, inventory: Path, *, diff: bool) -> None:
+def plan(ctx: click.Context, inventory: Path, *, diff: bool, as_json: bool, out: Path | None) -> None:
     """Show what a deploy would do to each host; nothing is changed.
 
-    Exit code 0: no changes, 2: changes, 3: changes or none, and some hosts could not be asked, 1: error.
+    Exit code 0: no changes, 2: changes, 3: changes or none, and some hosts could not be asked, 4: somebody
+    deploys at this moment, 1: error.
     """
+    if out and not out.absolute().parent.is_dir():
+        raise DeclarationError("the plan cannot be saved: no such folder", field=str(out.parent))
     cooperate()
     from tailtrain.fleet import connect, session
+    from tailtrain.planning.document import encode
     from tailtrain.planning.document_of import document_of
     from tailtrain.planning.render import render_plan
 
     with connect.connected(inventory) as state:
         found = session.begin(state).plan
-    click.echo(render_plan(document_of(found, diffs=diff), diff=diff, read_only=True), nl=False)
-    if any(host.unreachable for host in found.hosts):
-        ctx.exit(EXIT_UNKNOWN_HOSTS)
-    ctx.exit(EXIT_CHANGES if found.changes else EXIT_NO_CHANGES)
+    document = document_of(found, diffs=diff or as_json or out is not None)
+    if out:
+        save(out, encode(document))
+    text = encode(document).decode() if as_json else render_plan(document, diff=diff, read_only=True)
+    click.echo(text, nl=False)
+    if out:
+        click.echo(f"Saved. Do exactly this: tailtrain apply {out}", err=True)
+    ctx.exit(exit_code(document))
+
+
+def exit_code(document: PlanDocument) -> int:
+    """How a plan ends its command: what stands most in the way of a deploy decides."""
+    if document.lock:
+        return EXIT_LOCKED
+    if document.totals.unknown:
+        return EXIT_UNKNOWN_HOSTS
+    return EXIT_CHANGES if document.changes else EXIT_NO_CHANGES
+
+
+def save(path: Path, content: bytes) -> None:
+    """Put a file in place whole or not at all, for its owner alone to read.
+
+    Raises:
+        DeclarationError: it cannot be written there.
+    """
+    temporary = None
+    try:
+        with tempfile.NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}.", delete=False) as stream:
+            temporary = Path(stream.name)
+            stream.write(content)
+            stream.flush()
+            os.fsync(stream.fileno())
+        temporary.replace(path)
+    except OSError as error:
+        if temporary:
+            temporary.unlink(missing_ok=True)
+        raise DeclarationError("the plan cannot be saved", field=str(path), found=error.strerror) from None

@@ -139,6 +139,7 @@ class HostEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     actions: Annotated[tuple[ActionEntry, ...], Meta(description="In the order in which they are done.")]
     files: tuple[FileEntry, ...]
     chunks: Annotated[tuple[str, ...], Meta(description="SHA-256 of each chunk that is sent to it.")]
+    manifests: Annotated[tuple[str, ...], Meta(description="Data sets of which it lacks the list of chunks.")]
     moves: tuple[MoveEntry, ...]
     seconds_to_send: Annotated[
         float, Meta(description="Expected; 0 where nothing is sent or no speed is known.")

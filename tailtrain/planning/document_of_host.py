@@ -57,6 +57,7 @@ def host_entry(host: HostPlan, plan: Plan, gate: Gate) -> HostEntry:
         actions=tuple(action_entry(action) for action in host.actions),
         files=tuple(_file(change) for change in host.files),
         chunks=tuple(chunk.sha256 for chunk in host.chunks),
+        manifests=host.manifests,
         moves=tuple(MoveEntry(why=said(m.why), chunks=m.chunks, bytes=m.bytes) for m in host.moves),
         seconds_to_send=host.seconds_to_send,
         send_rate=said(host.send_rate),
