@@ -27,13 +27,14 @@ def run_at_hand(what: str, nodes: Sequence[NetworkNode], answers: Mapping[str, O
     """The id of a run of the same declaration that hosts have, and that this fleet is to go on with.
 
     That is one under way, by whatever nodes it was begun: a changed fleet goes on with it. A finished one is
-    this fleet's if it was finished by these nodes, whatever nodes it was begun with.
+    this fleet's if all its nodes were there when it finished: a new machine is to train, one that left takes
+    nothing away.
     """
     found = [answer for answer in answers.values() if answer.run.run_id.startswith(what)]
     finished = [answer for answer in found if answer.run.state == "finished"]
     under_way = {answer.run.run_id for answer in found} - {answer.run.run_id for answer in finished}
     fleet = {node.hostname for node in nodes}
-    ours = {answer.run.run_id for answer in finished if {answer.node, *_remembered([answer])} == fleet}
+    ours = {answer.run.run_id for answer in finished if fleet <= {answer.node, *_remembered([answer])}}
     return min(under_way or ours, default=None)
 
 

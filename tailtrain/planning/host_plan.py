@@ -130,6 +130,7 @@ def plan_of_host(fleet: Fleet, node: NetworkNode, answer: Observation, share: in
         seconds_to_send=sum(chunk.bytes for chunk in chunks) / rate,
         send_rate=f"{rate / 1e6:.0f} MB/s {where_from}" if chunks else "",
         interrupts=_interrupted(answer) if any(action.key == "restart" for action in actions) else "",
+        goes_on=not fleet.finished and not any(action.key in ("start", "restart") for action in actions),
         removals=removals,
         wanted_chunks=frozenset(chunk.sha256 for chunk in wanted),
         receipt=_receipt(fleet, name, answer, texts, lock),

@@ -5,10 +5,21 @@ from __future__ import annotations
 import hashlib
 import json
 from dataclasses import dataclass, field
-from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from tailtrain.errors import FleetError
+from tailtrain.planning.parts import (
+    ACTION_ORDER,
+    Action,
+    ChunkMove,
+    Drift,
+    FileChange,
+    Phase,
+    Preflight,
+    Removal,
+    counted,
+    megabytes,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -22,96 +33,43 @@ if TYPE_CHECKING:
     from tailtrain.spec import NetworkNode
 
 
-class Phase(StrEnum):
-    """The phases in their order. The specification has four; `provision` prepares hosts, `clean` removes."""
+__all__ = [
+    "ACTION_ORDER",
+    "CPU_LOCK",
+    "CUDA_LOCK",
+    "Action",
+    "ChunkMove",
+    "DepartedHost",
+    "Drift",
+    "FileChange",
+    "HostPlan",
+    "Material",
+    "Phase",
+    "Plan",
+    "Preflight",
+    "Removal",
+    "counted",
+    "digest",
+    "megabytes",
+    "quorum_of",
+    "run_ids",
+]
 
-    PROVISION = "provision"
-    DISTRIBUTE = "distribute"
-    TRAIN = "train"
-    AGGREGATE = "aggregate"
-    VALIDATE = "validate"
-    CLEAN = "clean"
-
-
-ACTION_ORDER = (
-    *("packages", "account", "environment", "code", "identity", "files"),
-    *("chunks", "drain", "start", "restart", "watch", "aggregate", "model", "validate", "judge"),
-    *("prune", "clean", "receipt"),
+# What the weightiest action of a host means for it, the weightiest first.
+_VERDICTS = (
+    ("account", "first install"),
+    ("restart", "restart the worker"),
+    ("start", "start the worker"),
+    *((key, "update") for key in ("packages", "environment", "code", "identity", "files", "chunks")),
+    *((key, "validate") for key in ("watch", "aggregate", "model", "validate", "judge")),
+    ("prune", "clean up"),
+    ("receipt", "new receipt"),
 )
-"""The keys of all actions, in the order in which the deploys do them."""
-
-
-@dataclass(frozen=True)
-class Action:
-    """One thing that will be done to a host. `key`, one of `ACTION_ORDER`, is what the deploys ask for."""
-
-    phase: Phase
-    key: str
-    what: str
-    why: str
-
-
-@dataclass(frozen=True)
-class Drift:
-    """Something on a host that somebody else changed: what was applied, what is there, what is wanted."""
-
-    subject: str
-    receipt: str
-    found: str
-    wanted: str
-
-
-@dataclass(frozen=True)
-class Removal:
-    """Something of ours that a host no longer needs: the files, the bytes that this frees, and the rule."""
-
-    what: str
-    why: str
-    paths: tuple[str, ...]
-    bytes: int
-
-
-@dataclass(frozen=True)
-class ChunkMove:
-    """Chunks that go to a host for the same reason."""
-
-    why: str
-    chunks: int
-    bytes: int
-
-
-@dataclass(frozen=True)
-class Preflight:
-    """What stands out about a host before anything is done there.
-
-    Disk in bytes, clock skew in seconds against the control machine, `key_expires` None where the key never
-    does. `declared` and `found` are cores, GB of memory and GPUs, in words.
-    """
-
-    key_expires: str | None
-    key_days: float | None
-    disk_free_bytes: int
-    disk_needed_bytes: int
-    clock_skew_seconds: float
-    declared: str
-    found: str
-    warnings: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
-class FileChange:
-    """A text file that will be written, with the text that is there now (None: no such file)."""
-
-    path: str
-    mode: str
-    group: str
-    before: str | None
-    after: str
 
 
 @dataclass(frozen=True)
 class HostPlan:
-    """Everything about one host."""
+    """Everything about one host; `goes_on` says that its worker is training, and is left to it."""
 
     node: NetworkNode
     unreachable: str | None = None
@@ -134,6 +92,7 @@ class HostPlan:
     seconds_to_send: float = 0.0
     send_rate: str = ""
     interrupts: str = ""
+    goes_on: bool = False
     removals: tuple[Removal, ...] = ()
     wanted_chunks: frozenset[str] = frozenset()
     receipt: Receipt | None = None
@@ -146,13 +105,9 @@ class HostPlan:
             return "unknown"
         if not self.actions:
             return "no change"
-        for key, words in (
-            ("account", "first install"),
-            ("restart", "restart the worker"),
-            ("start", "start the worker"),
-        ):
+        for key, words in _VERDICTS:
             if self.does(key):
-                return words
+                return "goes on training" if self.goes_on and words == "validate" else words
         return "update"
 
     def does(self, key: str) -> bool:
@@ -198,7 +153,6 @@ class DepartedHost:
         return not self.gone and bool(self.unreachable is not None or kept)
 
 
-_GB = 1e9
 CPU_LOCK, CUDA_LOCK = "worker-cpu", "worker-cuda"
 
 
@@ -263,16 +217,6 @@ class Plan:
     def phase_hosts(self, phase: Phase) -> tuple[HostPlan, ...]:
         """The hosts that do something in a phase."""
         return tuple(h for h in self.hosts if any(action.phase is phase for action in h.actions))
-
-
-def counted(number: int, noun: str) -> str:
-    """A number with its noun, in the singular where it is one."""
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
-
-
-def megabytes(size: float) -> str:
-    """Bytes in words: MB below a thousand of them, GB above."""
-    return f"{size / 1e6:,.1f} MB" if size < _GB else f"{size / _GB:,.1f} GB"
 
 
 def digest(value: object) -> str:

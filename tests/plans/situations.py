@@ -176,6 +176,12 @@ class Situation:
         self.observed[node.hostname] = bare(node, len(self.nodes) + 1)
         return self
 
+    def remove(self, name: str) -> Situation:
+        """One line less in the inventory."""
+        self.nodes = tuple(node for node in self.nodes if node.hostname != name)
+        del self.observed[name]
+        return self
+
     def on(self, name: str, **fields: Any) -> Situation:
         """Something else is found on a host."""
         self.observed[name] = replace(self.answer(name), **fields)

@@ -1,4 +1,4 @@
-"""A host that is taken out of the inventory: its worker stops, its records go to others, then it is cleaned."""
+"""A host that is taken out of the inventory: its worker stops, its records go to others, then cleaned."""
 
 from __future__ import annotations
 
@@ -12,13 +12,6 @@ from tests.plans.situations import NAMES, SEVENTH, Situation
 LIGHTHOUSE = SEVENTH.hostname
 
 
-def without(situation: Situation, name: str) -> Situation:
-    """One line less in the inventory."""
-    situation.nodes = tuple(node for node in situation.nodes if node.hostname != name)
-    situation.observed = {other: answer for other, answer in situation.observed.items() if other != name}
-    return situation
-
-
 def left(situation: Situation, found: DepartedFound) -> DepartedHost:
     situation.departed = (found,)
     [host] = situation.plan().departed
@@ -27,7 +20,7 @@ def left(situation: Situation, found: DepartedFound) -> DepartedHost:
 
 def grown() -> Situation:
     """Seven hosts trained; then the seventh was taken out."""
-    return without(Situation().add(SEVENTH).applied(state="training", unit="active"), LIGHTHOUSE)
+    return Situation().add(SEVENTH).applied(state="training", unit="active").remove(LIGHTHOUSE)
 
 
 def test_receipts_name_who_left_with_the_login() -> None:
