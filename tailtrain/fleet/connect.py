@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from contextlib import contextmanager
 from pathlib import Path
-from traceback import extract_tb
 from typing import TYPE_CHECKING
 
 from pyinfra.api import Config, State
@@ -13,17 +12,16 @@ from pyinfra.api.connect import connect_all, disconnect_all
 from pyinfra.api.exceptions import PyinfraError
 from pyinfra.api.state import StateStage
 from pyinfra.context import ctx_inventory, ctx_state
-from pyinfra_cli.exceptions import UnexpectedExternalError
-from pyinfra_cli.inventory import make_inventory
 from pyinfra_cli.log import setup_logging
 
 from tailtrain.errors import DeclarationError, FleetError
 from tailtrain.fleet.declared import declared_fleet
+from tailtrain.fleet.host_settings import host_settings_problems
+from tailtrain.fleet.inventory_file import read_inventory
+from tailtrain.spec.problems import raise_if_any
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-    from pyinfra.api.inventory import Inventory
 
 
 @contextmanager
@@ -65,44 +63,9 @@ def declared_state(inventory: Path) -> State:
     state = State(check_for_changes=False)
     state.cwd = str(Path.cwd())
     ctx_state.set(state)
-    hosts = _read(inventory, state.cwd)
-    if not len(hosts):
-        raise DeclarationError("names no hosts", field=str(inventory), expected="lists primary and compute")
+    hosts = read_inventory(inventory, Path.cwd())
+    # Connectors are made next, and pyinfra trusts them to know what to do with wrong values.
+    raise_if_any(host_settings_problems(hosts))
     ctx_inventory.set(hosts)
     state.init(hosts, Config())
     return state
-
-
-def _read(inventory: Path, folder: str) -> Inventory:
-    """Read inventory and group data as pyinfra does; what is wrong in them is said with file and line."""
-    try:
-        found: Inventory = make_inventory(str(inventory), cwd=folder)
-    except SyntaxError as error:
-        raise DeclarationError(
-            f"cannot be read: {error.msg}", field=_place(error.filename or str(inventory), error.lineno)
-        ) from None
-    except UnexpectedExternalError as error:
-        cause = error.exception
-        lines = [
-            frame.lineno for frame in extract_tb(cause.__traceback__) if frame.filename == error.filename
-        ]
-        raise DeclarationError(
-            f"cannot be read: {type(cause).__name__}: {cause}",
-            field=_place(error.filename, lines[-1] if lines else None),
-        ) from None
-    except PyinfraError as error:
-        raise DeclarationError(f"pyinfra cannot use it: {error}", field=str(inventory)) from None
-    except (TypeError, ValueError, AttributeError, IndexError) as error:
-        # pyinfra takes a host's form on trust.
-        raise DeclarationError(
-            f"pyinfra cannot use it: {error}",
-            field=str(inventory),
-            expected='hosts as ("@tailscale/name", {"cores": 4, ...}) in lists named primary and compute',
-        ) from None
-    return found
-
-
-def _place(file: str, line: int | None) -> str:
-    path = Path(file)
-    shown = path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
-    return f"{shown}, line {line}" if line else str(shown)

@@ -3,18 +3,26 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tailtrain.errors import DeclarationError
+from tailtrain.fleet.host_settings import host_settings_problems
 from tailtrain.planning.actions import Declared
 from tailtrain.planning.engines import require_runnable
 from tailtrain.planning.receipt import Login
 from tailtrain.planning.settings import SETTINGS, parse_settings
 from tailtrain.spec import NodeRole, fleet_from_host_data
+from tailtrain.spec.problems import Problems, nearest, shown
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from pyinfra.api.host import Host
     from pyinfra.api.inventory import Inventory
+
+    from tailtrain.planning.settings import Settings
 
 ROLES = {role.value: role for role in NodeRole}
 
@@ -26,16 +34,48 @@ def declared_fleet(inventory: Inventory) -> Declared:
     group it was named in, as often as it was named there: that is what is looked at.
 
     Raises:
-        DeclarationError: naming the host and field, or the setting.
+        DeclarationError: all that is wrong, each naming the host and field, or the setting.
         UnsupportedError: for a strategy that this version cannot carry out.
     """
-    roles = [(host.name, _role(host), inventory.host_data[host.name]) for host in inventory]
-    fleet = fleet_from_host_data(roles)
-    _require_in_all(inventory)
-    settings = parse_settings({**inventory.data, **inventory.override_data})
-    require_runnable(settings.training)
+    problems = Problems()
+    roles = []
+    for host in inventory:
+        with problems.gathered():
+            roles.append((host.name, _role(host), inventory.host_data[host.name]))
+    fleet = None
+    # Whether the fleet has its primary cannot be said before each host's place in it is clear.
+    if not problems.found:
+        with problems.gathered():
+            fleet = fleet_from_host_data(roles)
+    problems.found += host_settings_problems(inventory)
+    problems.found += _misplaced(inventory)
+    settings = None
+    with problems.gathered():
+        settings = _at_home(parse_settings({**inventory.data, **inventory.override_data}))
+        require_runnable(settings.training)
+    problems.raise_if_any()
+    if fleet is None or settings is None:  # then there was a problem
+        raise AssertionError
     logins = {host.name: _login(host) for host in inventory}
     return Declared(fleet.nodes, fleet.reserves, settings, logins)
+
+
+def _at_home(settings: Settings) -> Settings:
+    """The settings with `~` in the paths of this machine written out, as a shell does."""
+    return replace(
+        settings,
+        datasets=tuple((domain, _expanded(file, f"datasets.{domain}")) for domain, file in settings.datasets),
+        wheels=settings.wheels and _expanded(settings.wheels, "wheels"),
+    )
+
+
+def _expanded(path: str, name: str) -> str:
+    try:
+        return str(Path(path).expanduser())
+    except RuntimeError:
+        raise DeclarationError(
+            "there is no such user here", field=f"group_data: {name}", found=shown(path)
+        ) from None
 
 
 def _login(host: Host) -> Login:
@@ -44,17 +84,16 @@ def _login(host: Host) -> Login:
     return Login(None if user is None else str(user), bool(host.data.get("_sudo")))
 
 
-def _require_in_all(inventory: Inventory) -> None:
-    """A run has one training: its settings cannot differ by group or host, and would be passed over there."""
-    groups = [(f"group_data/{name}.py", None, inventory.get_group_data(name)) for name in inventory.groups]
+def _misplaced(inventory: Inventory) -> Iterator[DeclarationError]:
+    """Settings by group or host: a run has one training, and they would be passed over there."""
+    groups = [(f"group_data/{name}.py", None, data) for name, data in inventory.group_data.items()]
     hosts = [("inventory.py", host.name, inventory.host_data[host.name]) for host in inventory]
     for file, host_name, data in [*groups, *hosts]:
-        misplaced = sorted(SETTINGS.intersection(data or {}))
-        if misplaced and file != "group_data/all.py":
-            raise DeclarationError(
+        for name in sorted(SETTINGS.intersection(data)):
+            yield DeclarationError(
                 "a setting of the training, which is one for the whole fleet",
                 host=host_name,
-                field=f"{file}: {misplaced[0]}",
+                field=f"{file}: {name}",
                 fix="Set it in group_data/all.py",
             )
 
@@ -72,11 +111,13 @@ def _role(host: Host) -> NodeRole:
             fix="Remove all but one of its entries",
         )
     if not groups:
+        meant = next((near for group in host.groups if (near := nearest(group, ROLES))), None)
         raise DeclarationError(
             "a host without a role",
             host=host.name,
             field="inventory.py",
             found=f"groups {', '.join(sorted(set(host.groups)))}",
             expected="an entry in primary or compute",
+            fix=f"Did you mean {meant}?" if meant else None,
         )
     return ROLES[next(iter(groups))]

@@ -13,24 +13,22 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from pyinfra_cli.inventory import make_inventory
+from pyinfra.api import State
+from pyinfra.context import ctx_state
 from pyinfra_cli.util import PYTHON_CODES
 
 from tailtrain.errors import DeclarationError, TailtrainError
-from tailtrain.fleet.connect import declared_state
 from tailtrain.fleet.declared import declared_fleet
+from tailtrain.fleet.inventory_file import read_inventory
 
 
 def reply(folder: str, override: dict[str, Any]) -> dict[str, Any]:
     """What the inventory in this folder declares."""
     os.chdir(folder)
     PYTHON_CODES.clear()
+    ctx_state.set(State())
     try:
-        if override:
-            inventory = make_inventory("inventory.py", override_data=override, cwd=folder)
-        else:
-            inventory = declared_state(Path("inventory.py")).inventory
-        declared = declared_fleet(inventory)
+        declared = declared_fleet(read_inventory(Path("inventory.py"), Path(folder), override=override))
     except TailtrainError as error:
         return {
             "refused": str(error),
@@ -42,6 +40,7 @@ def reply(folder: str, override: dict[str, Any]) -> dict[str, Any]:
     return {
         "nodes": [[node.hostname, node.role.value, node.cores] for node in declared.nodes],
         "reserves": {name: [kept.cores, kept.ram_gb, kept.nice] for name, kept in declared.reserves.items()},
+        "files": [file for _, file in declared.settings.datasets] + [declared.settings.wheels],
         "seed": declared.settings.loop.seed,
         "protocol": declared.settings.training.coordination_protocol.value,
     }
