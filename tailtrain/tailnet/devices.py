@@ -5,10 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from tailtrain.tailnet.preflight import EXPIRY_NOTICE
-
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
     from datetime import datetime
 
     from tailscale.models import Device
@@ -68,58 +66,33 @@ def machines_of(netmap: Netmap, devices: Sequence[Device] = (), *, now: datetime
     return (seen[0], *others)
 
 
-def obstacles(machine: Machine) -> Iterator[str]:
-    """Why a machine cannot be a node, and what to do about it; nothing where it may be one.
+def impossible(machine: Machine) -> str | None:
+    """Why a machine need not even be asked whether it can be a node; None where it can be asked."""
+    if machine.os not in ("linux", ""):
+        return f"{machine.system}: nodes are Linux with systemd"
+    if machine.expired:
+        on = f" on {machine.key_expiry:%Y-%m-%d}" if machine.key_expiry else ""
+        return f"its key expired{on}; run there: sudo tailscale up --force-reauth"
+    if not machine.approved:
+        return "waits to be approved in the admin console, under Machines"
+    if not machine.visible:
+        return "the tailnet's policy hides it from this machine; see: tailtrain policy"
+    return None
+
+
+def obstacle(machine: Machine) -> str | None:
+    """Why a machine cannot be a node as things are, and what to do; None where nothing speaks against it.
 
     Whether it is strong and new enough is seen when its hardware is read.
     """
-    if machine.os not in ("linux", ""):
-        yield f"{machine.system}: nodes are Linux with systemd"
-        return
-    if machine.expired:
-        on = f" on {machine.key_expiry:%Y-%m-%d}" if machine.key_expiry else ""
-        yield f"its key expired{on}; run there: sudo tailscale up --force-reauth"
-    if not machine.approved:
-        yield "waits to be approved: admin console, Machines"
-    if not machine.visible:
-        yield "the tailnet's policy hides it from this machine; see: tailtrain policy"
-    if machine.is_self or machine.expired:
-        return
-    if machine.online is False:
-        since = f" since {machine.last_seen:%Y-%m-%d %H:%M} UTC" if machine.last_seen else ""
-        yield f"offline{since}"
-    elif machine.ssh is False:
-        yield "Tailscale SSH is off; run there: sudo tailscale set --ssh"
-
-
-def state_of(machine: Machine, now: datetime) -> str:
-    """Online, or for how long it has not been."""
-    if machine.online:
-        return "online"
-    if machine.last_seen is None:
-        return "unknown" if machine.online is None else "offline"
-    return f"offline {_ago((now - machine.last_seen).total_seconds())}"
-
-
-def expiry_of(machine: Machine, now: datetime) -> str:
-    """Until when its key is good; with the days left where they are few."""
-    if machine.expired:
-        return "expired"
-    if machine.key_expiry is None:
-        return "never"
-    day = f"{machine.key_expiry:%Y-%m-%d}"
-    left = machine.key_expiry - now
-    return f"{day} ({left.days} d)" if left < EXPIRY_NOTICE else day
-
-
-_SPANS = ((86_400, "d"), (3_600, "h"), (60, "min"))
-
-
-def _ago(seconds: float) -> str:
-    for span, unit in _SPANS:
-        if seconds >= span:
-            return f"{seconds // span:.0f} {unit}"
-    return f"{max(seconds, 0):.0f} s"
+    found = impossible(machine)
+    if found is None and not machine.is_self:
+        if machine.online is False:
+            since = f" since {machine.last_seen:%Y-%m-%d %H:%M} UTC" if machine.last_seen else ""
+            return f"offline{since}"
+        if machine.ssh is False:
+            return "Tailscale SSH is off; run there: sudo tailscale set --ssh"
+    return found
 
 
 def _device_of(peer: Peer, known: Mapping[str, Device]) -> Device | None:
