@@ -14,6 +14,8 @@ from tailtrain.errors import LockedError, TailtrainError
 
 COMMANDS = {
     "plan": "tailtrain.commands.plan:plan",
+    "apply": "tailtrain.commands.apply:apply",
+    "unlock": "tailtrain.commands.unlock:unlock",
     "status": "tailtrain.commands.look:status",
     "logs": "tailtrain.commands.look:logs",
     "report": "tailtrain.commands.look:report",

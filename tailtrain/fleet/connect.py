@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pyinfra import logger
 from pyinfra.api import Config, State
 from pyinfra.api.connect import connect_all, disconnect_all
 from pyinfra.api.exceptions import PyinfraError
@@ -25,8 +26,8 @@ if TYPE_CHECKING:
 
 
 @contextmanager
-def connected(inventory: Path) -> Iterator[State]:
-    """Pyinfra's state for an inventory file, with every host connected to that can be.
+def connected(inventory: Path, *, primary_only: bool = False) -> Iterator[State]:
+    """Pyinfra's state for an inventory file, with every host connected to that can be, or the primary alone.
 
     Raises:
         DeclarationError: there is no such file, or it names no hosts.
@@ -34,7 +35,9 @@ def connected(inventory: Path) -> Iterator[State]:
     """
     state = declared_state(inventory)
     # What is declared wrongly is said before any host is waited for.
-    declared_fleet(state.inventory)
+    declared = declared_fleet(state.inventory)
+    if primary_only:
+        state.limit_hosts = [state.inventory.get_host(declared.primary.hostname)]
     state.set_stage(StateStage.Connect)
     try:
         connect_all(state)
@@ -59,7 +62,8 @@ def declared_state(inventory: Path) -> State:
             field=str(inventory),
             fix="Name the file with --inventory, or go to its folder",
         )
-    setup_logging(logging.WARNING)
+    if not logger.handlers:
+        setup_logging(logging.WARNING)
     state = State(check_for_changes=False)
     state.cwd = str(Path.cwd())
     ctx_state.set(state)

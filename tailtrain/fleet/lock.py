@@ -238,10 +238,9 @@ def described(holder: Mapping[str, Any]) -> str:
     """Who is deploying what, and since when, in words."""
     if not holder["token"]:
         return "somebody else is deploying"
-    return (
-        f"{_plain(holder['who'])} is deploying plan {_plain(holder['plan'])}, since"
-        f" {_plain(holder['since'])} ({duration(float(holder['seconds']))})"
-    )
+    age = f" ({duration(float(holder['seconds']))})" if "seconds" in holder else ""
+    who, plan, since = (_plain(holder[key]) for key in ("who", "plan", "since"))
+    return f"{who} is deploying plan {plan}, since {since}{age}"
 
 
 def duration(seconds: float) -> str:

@@ -177,7 +177,8 @@ class Results(BaseStateCallback):
 
 
 def _name(state: State, op_hash: str) -> str:
-    return ", ".join(sorted(state.get_op_meta(op_hash).names))
+    """An operation's name, without the file that pyinfra puts before it."""
+    return ", ".join(sorted(name.rpartition(" | ")[2] for name in state.get_op_meta(op_hash).names))
 
 
 def _failure(state: State, host: Host, op_hash: str) -> str:

@@ -21,6 +21,7 @@ from pyinfra import context
 from tailtrain.data import cache
 from tailtrain.errors import FleetError, TailtrainError
 from tailtrain.fleet import departed, material, probe
+from tailtrain.fleet.approval import is_approved
 from tailtrain.fleet.datasets import WORK_DIR, planned_datasets
 from tailtrain.fleet.declared import declared_fleet
 from tailtrain.fleet.gate import Gate, require_quorum
@@ -147,8 +148,11 @@ def _open(state: State) -> Session | Refused:
     """Show the plan; what stands against it is kept, so that the hosts that wait do not try it again."""
     try:
         session = begin(state)
-        diff = state.config.DIFF
-        click.echo("\n" + render_plan(document_of(session.plan, diffs=diff), diff=diff), err=True)
+        if is_approved(session.plan):
+            click.echo(f"\nPlan {session.plan.id}, as approved\n", err=True)
+        else:
+            diff = state.config.DIFF
+            click.echo("\n" + render_plan(document_of(session.plan, diffs=diff), diff=diff), err=True)
         if session.plan.changes:
             require_quorum(session.plan, "connecting", set())
     except TailtrainError as error:
