@@ -1,4 +1,4 @@
-"""The `lab` commands: up, down, status, exec and install."""
+"""The `lab` commands: up, down, status, exec, install; and `lab fault`."""
 
 from __future__ import annotations
 
@@ -6,39 +6,22 @@ import json
 import os
 import sys
 import time
-from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, ParamSpec
 
 import click
 
 from lab import state
 from lab.environment import worker_venv as build_worker_venv
+from lab.faults import fault_group
 from lab.lab import Lab
+from lab.plain_errors import plain_errors
 from lab.progress import Progress
 from lab.settings import Settings
 from lab.status import Report, report
 from lab.system import install as install_packages
 from lab.system import missing_packages, require_root
-from tailtrain.errors import TailtrainError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-P = ParamSpec("P")
 
 _NOT_WELL = 3
-
-
-def _plain_errors(command: Callable[P, None]) -> Callable[P, None]:
-    @wraps(command)
-    def wrapper(*args: P.args, **kwargs: P.kwargs) -> None:
-        try:
-            command(*args, **kwargs)
-        except TailtrainError as error:
-            raise click.ClickException(str(error)) from error
-
-    return wrapper
 
 
 @click.group("lab", help="Six real hosts and a real tailnet on this machine.")
@@ -46,10 +29,13 @@ def _plain_errors(command: Callable[P, None]) -> Callable[P, None]:
     "--name", metavar="NAME", help="Which lab, if there are several. [default: $TAILTRAIN_LAB or lab]"
 )
 @click.pass_context
-@_plain_errors
+@plain_errors
 def lab_group(context: click.Context, name: str | None) -> None:
     """Choose the lab for the commands below."""
     context.obj = Settings.from_environment(name)
+
+
+lab_group.add_command(fault_group)
 
 
 @lab_group.command("up")
@@ -68,7 +54,7 @@ def lab_group(context: click.Context, name: str | None) -> None:
     help="A folder with wheels that no index has. [default: $TAILTRAIN_WHEELS or a folder named wheels]",
 )
 @click.pass_obj
-@_plain_errors
+@plain_errors
 def up(
     settings: Settings, inventory: Path, bare: tuple[str, ...], wheels: Path | None, *, fresh: bool
 ) -> None:
@@ -82,7 +68,7 @@ def up(
 
 @lab_group.command("down")
 @click.pass_obj
-@_plain_errors
+@plain_errors
 def down(settings: Settings) -> None:
     """Take the lab off this machine; what was slow to make stays in the cache."""
     began = time.monotonic()
@@ -93,7 +79,7 @@ def down(settings: Settings) -> None:
 @lab_group.command("status")
 @click.option("--json", "as_json", is_flag=True, help="For programs.")
 @click.pass_context
-@_plain_errors
+@plain_errors
 def status(context: click.Context, *, as_json: bool) -> None:
     """Show the hosts. Exit code 0: all are well; 3: the lab is down or a host is not well."""
     require_root()
@@ -114,7 +100,7 @@ def status(context: click.Context, *, as_json: bool) -> None:
 @click.option("--host", metavar="HOST", help="On this host instead of the control side.")
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
 @click.pass_obj
-@_plain_errors
+@plain_errors
 def exec_(settings: Settings, command: tuple[str, ...], host: str | None) -> None:
     """Run a command on the control side, where the lab's tailnet is the tailnet."""
     require_root()
@@ -128,7 +114,7 @@ def exec_(settings: Settings, command: tuple[str, ...], host: str | None) -> Non
 
 
 @lab_group.command("install")
-@_plain_errors
+@plain_errors
 def install() -> None:
     """Install the Debian packages that the lab needs, as root or through sudo."""
     missing = missing_packages()
@@ -148,7 +134,7 @@ def install() -> None:
     help="As for `up`.",
 )
 @click.pass_obj
-@_plain_errors
+@plain_errors
 def worker_venv(settings: Settings, directory: Path, wheels: Path | None) -> None:
     """Build the environment that nodes have in a directory of this machine."""
     build_worker_venv(settings.cache, settings.checkout, wheels, directory, Progress())

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lab import cgroups, hosts, network, state
+from lab import cgroups, hosts, network, slow, state
 from lab.bringup import Bringup, make_layers
 from lab.cache import locked, prune, remove_tree
 from lab.inventory import read_inventory
@@ -146,6 +146,13 @@ class Lab:
         """Run a command on the control side and give what it printed; `options` as for subprocess.run."""
         return _run(self.control_command(argv, cwd=cwd), {"env": self.control_environment(), **options})
 
+    def slow_down(self, seconds: float) -> None:
+        """Delay what goes to and from the control side by this long in each direction; 0: not at all."""
+        if seconds:
+            slow.slow_down(self.settings, 0, seconds)
+        else:
+            slow.speed_up(self.settings, 0)
+
     def host(self, name: str) -> Host:
         """The host of this name; raises LabError when there is none."""
         if name not in self.state.hosts:
@@ -240,9 +247,14 @@ class Host:
         indices = [self.lab.state.hosts[peer].index for peer in peers] or None
         network.cut_off(self.lab.settings, self.name, indices)
 
+    def slow_down(self, seconds: float) -> None:
+        """Delay everything between the host and the rest of the lab by this long in each direction."""
+        slow.slow_down(self.lab.settings, self.state.index, seconds)
+
     def restore(self) -> None:
-        """Undo `cut_off`."""
+        """Undo `cut_off` and `slow_down`."""
         network.restore(self.lab.settings, self.name)
+        slow.speed_up(self.lab.settings, self.state.index)
 
 
 def _run(argv: Sequence[str], options: Mapping[str, Any]) -> subprocess.CompletedProcess[str]:

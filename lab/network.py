@@ -10,6 +10,7 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
+from lab import slow
 from lab.settings import CONTROL, SWITCH, Settings
 from lab.system import run
 from tailtrain.errors import LabError
@@ -35,13 +36,18 @@ def ensure_switch(settings: Settings) -> bool:
 
 
 def ensure_link(settings: Settings, place: str, index: int) -> bool:
-    """Make a host's namespace and link, unless they are whole; gives whether anything had to be made."""
+    """Make a host's namespace and link, unless they are whole; gives whether anything had to be made.
+
+    Nothing is cut off or slow after it.
+    """
     namespace, switch = settings.netns(place), settings.netns(SWITCH)
     _ensure_namespace(namespace)
     port = f"port{index}"
     inner, outer = _links(namespace).get("eth0"), _links(switch).get(port)
+    restore(settings, place)
     if inner and outer and inner.up and outer.up and outer.master == _BRIDGE:
         return False
+    slow.speed_up(settings, index)
     if inner:
         _ip(namespace, "link", "delete", "eth0")
     if outer and port in _links(switch):  # deleting one end of a pair deletes the other

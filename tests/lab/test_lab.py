@@ -258,6 +258,48 @@ def test_a_host_that_is_cut_off_is_not_reached_until_it_is_restored(spare_lab: S
     assert eventually(lambda: reachable(spare_lab, beta.address))
 
 
+def milliseconds_to_connect(lab: Lab, address: str) -> float:
+    """The shortest of five TCP handshakes from the control side, a round trip each."""
+    program = (
+        "import socket,sys,time;"
+        "took=lambda t=0: (t:=time.perf_counter(), socket.create_connection((sys.argv[1], 22), 10).close(),"
+        " time.perf_counter()-t)[2];"
+        "print(1000*min(took() for _ in range(5)))"
+    )
+    return float(lab.on_control(["python3", "-c", program, address]).stdout)
+
+
+@pytest.mark.parametrize("place", [["beta"], []], ids=["a host", "the control side"])
+def test_a_link_that_is_made_slow_takes_as_much_longer_until_it_is_restored(
+    place: list[str], spare_lab: SpareLab
+) -> None:
+    beta = spare_lab.host("beta")
+    before = milliseconds_to_connect(spare_lab, beta.address)
+    spare_lab.cli("fault", "slow", *place, "--ms", "40")
+    assert 80 <= milliseconds_to_connect(spare_lab, beta.address) < 80 + before + 60
+    megabytes = ssh(spare_lab, "root", beta.address, "head -c 4000000 /dev/zero | tr '\\0' x").stdout
+    assert len(megabytes) == 4_000_000, "large segments pass as well"
+    spare_lab.cli("fault", "restore", *place)
+    assert milliseconds_to_connect(spare_lab, beta.address) < 80
+
+
+def test_a_host_is_broken_and_mended_from_the_command_line(spare_lab: SpareLab) -> None:
+    beta = spare_lab.host("beta")
+    spare_lab.cli("fault", "cut", "beta")
+    assert not reachable(spare_lab, beta.address)
+    spare_lab.cli("fault", "restore", "beta")
+    assert eventually(lambda: reachable(spare_lab, beta.address))
+    spare_lab.cli("fault", "quota", "beta", "0.5")
+    assert beta.cpu_quota == pytest.approx(0.5)
+    spare_lab.cli("fault", "quota", "beta", "none")
+    assert beta.cpu_quota is None
+    spare_lab.cli("fault", "power-cut", "beta")
+    assert not beta.running
+    spare_lab.cli("fault", "boot", "beta")
+    assert beta.running
+    assert "no such host" in spare_lab.cli("fault", "cut", "gamma", check=False).stderr
+
+
 def _kill_host(lab: SpareLab) -> None:
     init = lab.host("beta").state.init
     assert init is not None
@@ -294,7 +336,18 @@ def _kill_everything(lab: SpareLab) -> None:
         os.kill(pid, signal.SIGKILL)
 
 
+def _cut_off(lab: SpareLab) -> None:
+    lab.host("beta").cut_off()
+
+
+def _slow_down(lab: SpareLab) -> None:
+    lab.slow_down(0.2)
+    lab.host("beta").slow_down(0.2)
+
+
 BREAKAGES: dict[str, Callable[[SpareLab], None]] = {
+    "a host was cut off": _cut_off,
+    "links were made slow": _slow_down,
     "a host was killed": _kill_host,
     "a host's tailscaled was stopped": _stop_tailscaled,
     "the coordination server was killed": _kill_server,
