@@ -1,0 +1,72 @@
+"""The group data of a new project: what to train, with every setting named, as text that runs as it is."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from typing import TYPE_CHECKING
+
+from tailtrain.planning.settings import LoopSettings, ModelSettings
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+DEMO_FOLDER = ".tailtrain/demo"
+"""Where `tailtrain dataset demo` puts the data sets that this text names."""
+
+_WORDS = '''"""What to train, and how. Each name here is a setting of tailtrain; an unknown one is an error.
+
+What stands behind a # is the default. `tailtrain plan` shows what becomes of it.
+"""
+
+# How the work is spread, in the specification's words. `tailtrain plan` names, for a choice that this version
+# cannot carry out, the nearest one that it can.
+distribution_strategy = "dataParallel"
+coordination_protocol = "decentralized"
+storage_backend = "local"
+resource_allocation = "declared_cores"
+load_balancing = "static"
+# data_sharding = True  # each node trains on its own share of the data
+# fault_tolerance = True  # goes on when a node is lost
+
+# One entry for each domain: parquet files with a `text` or `content` column. These two are made by
+# `tailtrain dataset demo {demo}`; `tailtrain dataset build` makes yours.
+datasets = {{
+    "natural": "{demo}/prose.parquet",
+    "coding": "{demo}/code.parquet",
+}}
+# heldout_fraction = 0.02  # of the records: never trained on, every node is judged by them
+
+# A byte-level transformer; the sizes decide its parameters and its memory.
+model = {{
+{model}
+}}
+
+# Every node trains for the same seconds each round, at its own speed; then weights are averaged in proportion
+# to the tokens trained. The run ends when the fleet has trained `target_tokens`.
+training = {{
+{training}
+}}
+# validation_bytes_per_domain = 65_536  # how much held-out text each node is judged by
+# worker_port = 45_001  # on the tailnet address; the tailnet's policy must let nodes reach it
+# keep_runs = 2  # finished runs that stay on the nodes
+
+# Where nodes get the worker's Python packages: a folder of wheels here, which is sent to them, or an index
+# that has torch's CPU build. Without either they install torch's CUDA build from the ordinary index: it is
+# large, and works on CPUs as well.
+# wheels = None
+# package_index = None
+'''
+
+
+def training_text() -> str:
+    """The text of group_data/all.py."""
+    return _WORDS.format(
+        demo=DEMO_FOLDER, model="\n".join(_lines(ModelSettings)), training="\n".join(_lines(LoopSettings))
+    )
+
+
+def _lines(section: type[ModelSettings | LoopSettings]) -> Iterator[str]:
+    """The settings of a section with their defaults, as comments."""
+    for setting in fields(section):
+        value = f"{setting.default:_}" if isinstance(setting.default, int) else repr(setting.default)
+        yield f'    # "{setting.name}": {value},'
