@@ -14,6 +14,7 @@ from lab import state
 from lab.cache import locked
 from lab.lab import Lab
 from lab.settings import Settings
+from tests.lab.project import Project
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -119,3 +120,15 @@ def spare_lab(_spare: SpareLab) -> SpareLab:
     _spare.declare(alpha=3, beta=1)
     _spare.make()
     return _spare
+
+
+@pytest.fixture(scope="session")
+def project(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Project:
+    """A project whose inventory is the checkout's, with a training that takes a minute."""
+    return Project(lab, tmp_path_factory.mktemp("project"))
+
+
+@pytest.fixture(scope="session")
+def trained(project: Project) -> str:
+    """What a first whole run says."""
+    return project.deploy("-y")
