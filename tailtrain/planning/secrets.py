@@ -26,10 +26,10 @@ _ABOUT = frozenset(("public", "pub", "expires", "expiry", "expired", "path", "fi
 _COUNTS = frozenset(("tokens", "keys", "days", "bytes", "count", "length", "size", "limit", "per", "seconds"))
 _PARTS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
 
-_SUSPICIOUS = re.compile(
-    rf"{_STRONG.pattern}|(?<![a-z])(?:key|pwd|pass|psk)|api.key|private.key|access.key|auth.key"
-    r"|://|basic |hf_|tskey|gh[a-z]_|github_|gl[a-z]+-|akia|asia|xox|sk-|npm_|pypi-|aiza|ya29|eyj",
-    re.IGNORECASE,
+# A line without any of these has no secret; one with them may.
+_HINTS = re.compile(
+    r"key|pwd|pass|psk|://|basic |hf_|tskey|gh[a-z]_|github_|gl[a-z]+-|akia|asia|xox|sk-|npm_|pypi-|aiza"
+    r"|ya29|eyj"
 )
 # A name, perhaps in quotes that are themselves escaped, and what sets it off from its value.
 _NAMED = re.compile(
@@ -40,7 +40,7 @@ _NAMED = re.compile(
 )
 _PEM = re.compile(r"-----BEGIN [^-\n]*-----(.*?)(?:-----END [^-\n]*-----|\Z)", re.DOTALL)
 _SHAPED = re.compile(
-    r"""://[^/\s:@]*:(?P<login>[^/\s@]+)@
+    r"""://[^/\s:@]*:(?P<login>\S+)@
       | ://(?P<user>[^/\s:@]{8,})@
       | \b(?:[Bb]earer|[Bb]asic)[ ]+(?P<header>[\w+/=.~-]{8,})
       | (?<![A-Za-z0-9])(?P<known>
@@ -49,18 +49,31 @@ _SHAPED = re.compile(
           | AIza[\w-]{30,} | ya29\.[\w-]+ | eyJ[\w-]{8,}\.[\w-]+(?:\.[\w-]*)? )""",
     re.VERBOSE,
 )
-_ENDS_JSON, _ENDS_LINE = r"[ \t]*(?:[,}\]]|$)", r"[ \t]*[,;]?[ \t]*$"
-_NONE = r"(?:null|none|true|false|yes|no|on|off)"
-_NUMBER = r"-?\d[\d_,]*(?:\.\d+)?(?:[eE][-+]?\d+)?"
-_NONE_IN_JSON, _NONE_ON_LINE, _NUMBER_IN_JSON, _NUMBER_ON_LINE = (
-    re.compile(value + ends, re.IGNORECASE | re.MULTILINE)
-    for value in (_NONE, _NUMBER)
-    for ends in (_ENDS_JSON, _ENDS_LINE)
+
+# After a value: JSON goes on, a line is over, or a word is.
+_JSON_GOES_ON, _LINE_IS_OVER, _WORD_IS_OVER = (
+    r"""[ \t]*(?:[,:}\])]|\\*["']|$)""",
+    r"[ \t]*[,;]?[ \t]*$",
+    r"(?=\s)|\Z",
 )
-_QUOTED = re.compile(r"\"\"\"|'''|\\*[\"']")
-_BLOCK = re.compile(r"[|>][-+0-9]*[ \t]*(?:#.*)?$", re.MULTILINE)
+_NONE = r"(?:null|none|true|false|yes|no|on|off)"
+_NUMBER = r"-?\d[\d_,]*(?:\.\d+)?(?:e[-+]?\d+)?"
+_NONE_IN_JSON, _NONE_ON_LINE, _NUMBER_IN_JSON, _NUMBER_ON_LINE = (
+    re.compile(value + after, re.IGNORECASE | re.MULTILINE)
+    for value in (_NONE, _NUMBER)
+    for after in (_JSON_GOES_ON, _LINE_IS_OVER)
+)
+_AFTER_JSON, _AFTER_LINE, _AFTER_WORD = (
+    re.compile(after, re.MULTILINE) for after in (_JSON_GOES_ON, _LINE_IS_OVER, _WORD_IS_OVER)
+)
+_SPACE = re.compile(r"\s")
+_QUOTE = re.compile(r'"""|' + r"'''|" + r"""\\*["']""")
 _PROSE = re.compile(r"[\s\w.,+*#;!-]*")
+_BRACKETS = re.compile(r'"(?:\\.|[^"\\])*"|[][(){}]')
 _CLOSING = {"{": "}", "[": "]", "(": ")"}
+
+_Span = tuple[int, int, str]
+"""Where a secret begins and ends, and its name."""
 
 
 @dataclass(frozen=True)
@@ -81,8 +94,7 @@ class MaskedLine:
 def is_secret_name(name: str) -> bool:
     """Whether a value of this name is a secret, whatever it looks like."""
     parts = {part.lower() for part in _PARTS.findall(name)}
-    joined = re.sub(r"[^a-z]", "", name.lower())
-    return bool(_STRONG.search(joined) or parts & _WORDS) and not parts & _ABOUT
+    return bool(_STRONG.search(_letters(name.lower())) or parts & _WORDS) and not parts & _ABOUT
 
 
 def masked(text: str) -> str:
@@ -93,17 +105,17 @@ def masked(text: str) -> str:
 def masked_lines(text: str) -> list[MaskedLine]:
     """The lines of a text (between line feeds), each around its secrets."""
     lines = text.split("\n")
-    starts = [0, *accumulate(len(line) + 1 for line in lines)]
+    starts = list(accumulate((len(line) + 1 for line in lines), initial=0))
     spans = iter(_apart([*_pem(text), *_shaped_and_named(text, lines, starts)]))
     span = next(spans, None)
     found = []
     for line, start in zip(lines, starts, strict=False):
         pieces, secrets, at, end = [], [], start, start + len(line)
         while span and span[0] < end:
-            begin, stop, name = max(span[0], start), min(span[1], end), span[2]
+            begin, stop = max(span[0], start), min(span[1], end)
             if begin < stop:
                 pieces.append(text[at:begin])
-                secrets.append((name, text[begin:stop]))
+                secrets.append((span[2], text[begin:stop]))
                 at = stop
             if span[1] > end:
                 break
@@ -112,8 +124,8 @@ def masked_lines(text: str) -> list[MaskedLine]:
     return found
 
 
-_Span = tuple[int, int, str]
-"""Where a secret begins and ends, and its name."""
+def _letters(text: str) -> str:
+    return re.sub(r"[^a-z]", "", text)
 
 
 def _apart(spans: list[_Span]) -> list[_Span]:
@@ -129,7 +141,8 @@ def _apart(spans: list[_Span]) -> list[_Span]:
 
 @lru_cache(maxsize=8192)  # The files of a fleet's hosts are the same line by line, but for a few.
 def _suspicious(line: str) -> bool:
-    return _SUSPICIOUS.search(line) is not None
+    lowered = line.lower()
+    return bool(_HINTS.search(lowered) or _STRONG.search(_letters(lowered)))
 
 
 def _pem(text: str) -> Iterator[_Span]:
@@ -147,34 +160,39 @@ def _shaped_and_named(text: str, lines: list[str], starts: list[int]) -> Iterato
         for match in _NAMED.finditer(text, start, start + len(line)):
             name = match["quoted"] or match["bare"]
             if is_secret_name(name):
-                begin, stop = _value(text, match, start)
-                yield begin, stop, name.lstrip("-")
+                yield (*_value(text, match, name, start), name.lstrip("-"))
 
 
-def _value(  # noqa: PLR0911 - each form that a value can have
-    text: str, match: re.Match[str], line_start: int
-) -> tuple[int, int]:
+def _value(text: str, match: re.Match[str], name: str, line_start: int) -> tuple[int, int]:
     """Where the value of a secret name begins and ends; nothing where it is plainly none."""
-    at, name = match.end(), match["quoted"] or match["bare"]
-    line_end = _line_end(text, at)
-    if at == line_end:
-        return at, _deeper(text, line_start, line_end)
+    at = match.end()
+    if at == _line_end(text, at):
+        return at, _deeper(text, line_start, at)
     none, number = (_NONE_IN_JSON, _NUMBER_IN_JSON) if match["quoted"] else (_NONE_ON_LINE, _NUMBER_ON_LINE)
     if none.match(text, at) or (_counts(name) and number.match(text, at)):
         return at, at
-    if quote := _QUOTED.match(text, at):
-        return _inside_quotes(text, quote.end(), quote[0])
-    if text[at] in _CLOSING:
-        return at, _bracketed(text, at)
-    if _BLOCK.match(text, at):
-        return line_end, _deeper(text, line_start, line_end)
-    before = text[match.start() - 1] if match.start() > line_start else ""
-    if before and before in "\"'":
-        return at, _inside_quotes(text, at, before)[1]
-    if match["flag"] is None and _PROSE.fullmatch(text, line_start, match.start()):
-        return at, _deeper(text, line_start, line_end)
-    space = re.compile(r"\s|\Z").search(text, at)
+    around = text[match.start() - 1 : match.start()] if match["bare"] and match.start() > line_start else ""
+    if around in ('"', "'"):  # "TOKEN=a b"
+        return at, _closing_quote(text, at, around)[0]
+    begin, stop, after = _delimited(text, at)
+    starts_line = match["flag"] is None and _PROSE.fullmatch(text, line_start, match.start()) is not None
+    is_over = _AFTER_JSON if match["quoted"] else _AFTER_LINE if starts_line else _AFTER_WORD
+    if after > at and is_over.match(text, after):
+        return begin, stop
+    if starts_line:
+        return at, _deeper(text, line_start, _line_end(text, after))
+    space = _SPACE.search(text, after)
     return at, space.start() if space else len(text)
+
+
+def _delimited(text: str, at: int) -> tuple[int, int, int]:
+    """Begin and end of a value in quotes (without them) or brackets (with them), and where that is over."""
+    if quote := _QUOTE.match(text, at):
+        return quote.end(), *_closing_quote(text, quote.end(), quote[0])
+    if text[at] in _CLOSING:
+        stop = _bracketed(text, at)
+        return at, stop, stop
+    return at, at, at
 
 
 def _counts(name: str) -> bool:
@@ -192,10 +210,8 @@ def _deeper(text: str, line_start: int, line_end: int) -> int:
     end = line_end
     while end < len(text):
         following = _line_end(text, end + 1)
-        blank = not text[end + 1 : following].strip()
-        if not (
-            text[end - 1] == "\\" or _indent(text, end + 1) > indent or (blank and following < len(text))
-        ):
+        blank = not text[end + 1 : following].strip() and following < len(text)
+        if not (blank or text[end - 1] == "\\" or _indent(text, end + 1) > indent):
             break
         end = following
     return end
@@ -206,22 +222,19 @@ def _indent(text: str, at: int) -> int:
     return len(line) - len(line.lstrip(" \t"))
 
 
-def _inside_quotes(text: str, at: int, quote: str) -> tuple[int, int]:
-    """A quoted value without its quotes, but with what is glued to it, as shells do. Unclosed: to the end."""
+def _closing_quote(text: str, at: int, quote: str) -> tuple[int, int]:
+    """Where the next such quote begins and ends that is not escaped; the end of the text if there is none."""
     closing = re.compile(rf"(?<!\\){re.escape(quote)}").search(text, at)
-    if closing is None:
-        return at, len(text)
-    glued = re.compile(r"[^\s,;})\]]*").match(text, closing.end())
-    return at, glued.end() if glued and glued[0] else closing.start()
+    return closing.span() if closing else (len(text), len(text))
 
 
 def _bracketed(text: str, at: int) -> int:
     """The end of a value in brackets; brackets in its strings do not count."""
     awaited: list[str] = []
-    for token in re.compile(r'"(?:\\.|[^"\\])*"|[][(){}]').finditer(text, at):
+    for token in _BRACKETS.finditer(text, at):
         if token[0] in _CLOSING:
             awaited.append(_CLOSING[token[0]])
-        elif awaited and token[0] == awaited[-1]:
+        elif token[0] == awaited[-1]:
             awaited.pop()
             if not awaited:
                 return token.end()
