@@ -13,6 +13,11 @@ from tailtrain.commands.shared import EXIT_ERROR, EXIT_LOCKED
 from tailtrain.errors import LockedError, TailtrainError
 
 COMMANDS = {
+    "init": "tailtrain.commands.init:init",
+    "devices": "tailtrain.commands.devices:devices",
+    "add": "tailtrain.commands.add:add",
+    "invite": "tailtrain.commands.invite:invite",
+    "policy": "tailtrain.commands.policy:policy",
     "plan": "tailtrain.commands.plan:plan",
     "apply": "tailtrain.commands.apply:apply",
     "unlock": "tailtrain.commands.unlock:unlock",

@@ -136,20 +136,20 @@ def _show(found: Sequence[Newcomer], first: Entry, others: Sequence[Entry], left
     from tailtrain.planning.render import table
 
     by_name = {newcomer.name: newcomer for newcomer in found}
-    rows = [("Node", "role", "cores", "memory", "free disk", "GPU", "system")]
-    for entry in (first, *others):
-        rows.append(
-            (
-                entry.name,
-                "primary" if entry is first else "compute",
-                str(entry.cores),
-                f"{entry.ram_gb} GB",
-                f"{entry.storage_gb} GB",
-                "yes" if entry.gpu else "no",
-                by_name[entry.name].system,
-            )
+    rows = [
+        (
+            entry.name,
+            "primary" if entry is first else "compute",
+            str(entry.cores),
+            f"{entry.ram_gb} GB",
+            f"{entry.storage_gb} GB",
+            "yes" if entry.gpu else "no",
+            by_name[entry.name].system,
         )
-    lines = table(rows, right=(2, 3, 4), indent=0)
+        for entry in (first, *others)
+    ]
+    head = ("Node", "role", "cores", "memory", "free disk", "GPU", "system")
+    lines = table([head, *rows], right=(2, 3, 4), indent=0)
     if emulated := sum(newcomer.emulated for newcomer in found):
         lines += ["", f"{emulated} of these machines are lab hosts: the lab emulates this hardware."]
     if left_out:

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 TAILTRAIN = Path(sys.executable).with_name("tailtrain")
 COMMANDS = {
+    *("init", "devices", "add", "invite", "policy"),
     "plan",
     "status",
     "logs",
