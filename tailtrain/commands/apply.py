@@ -99,7 +99,7 @@ def _saved(file: Path) -> PlanDocument:
 def _plan(inventory: Path) -> Plan:
     from tailtrain.fleet import connect, session
 
-    with connect.connected(inventory) as state:
+    with connect.connected(inventory, planning=True) as state:
         return session.begin(state).plan
 
 

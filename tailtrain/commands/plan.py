@@ -48,7 +48,7 @@ def plan(ctx: click.Context, inventory: Path, *, diff: bool, as_json: bool, out:
     from tailtrain.planning.document_of import document_of
     from tailtrain.planning.render import render_plan
 
-    with connect.connected(inventory) as state:
+    with connect.connected(inventory, planning=True) as state:
         found = session.begin(state).plan
     document = document_of(found, diffs=diff or as_json or out is not None)
     if out:

@@ -88,6 +88,19 @@ def ensure_dataset(
         )
 
 
+def check_dataset(path: Path, domain: str, cache_dir: Path, *, heldout_fraction: float = 0.02) -> None:
+    """Say what is wrong with a file as far as its ends tell; one that is cut already is not opened.
+
+    Raises:
+        DataError: as `inspect_parquet`.
+    """
+    known = _known(cache_dir / "index" / f"{_key(path, domain, heldout_fraction)}.json", cache_dir)
+    if known is None or not _is_as(path, known[0]):
+        from tailtrain.data.inspect import inspect_parquet  # noqa: PLC0415 - see the top
+
+        inspect_parquet(path)
+
+
 def _renewed(
     path: Path,
     domain: str,

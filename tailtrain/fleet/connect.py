@@ -17,6 +17,7 @@ from pyinfra_cli.log import setup_logging
 
 from tailtrain.errors import DeclarationError, FleetError
 from tailtrain.fleet.declared import declared_fleet
+from tailtrain.fleet.early import gather, require_daemon
 from tailtrain.fleet.host_settings import host_settings_problems
 from tailtrain.fleet.inventory_file import read_inventory
 from tailtrain.spec.problems import raise_if_any
@@ -24,20 +25,33 @@ from tailtrain.spec.problems import raise_if_any
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from pyinfra.api.inventory import Inventory
+
 
 @contextmanager
-def connected(inventory: Path, *, primary_only: bool = False) -> Iterator[State]:
+def connected(inventory: Path, *, primary_only: bool = False, planning: bool = False) -> Iterator[State]:
     """Pyinfra's state for an inventory file, with every host connected to that can be, or the primary alone.
 
+    What is wrong on this machine is said before any host is waited for.
+
+    Args:
+        inventory: the file.
+        primary_only: connect to no other host.
+        planning: a plan will be made, so look at data sets, templates and locks as well.
+
     Raises:
-        DeclarationError: there is no such file, or it names no hosts.
+        DeclarationError: there is no such file, or something in it or its group data is wrong.
+        DaemonError: this machine is not in the tailnet.
         FleetError: no host at all could be connected to.
     """
-    state = declared_state(inventory)
-    # What is declared wrongly is said before any host is waited for.
-    declared = declared_fleet(state.inventory)
+    state, hosts = _read(inventory)
+    declared = declared_fleet(hosts)
+    if planning:
+        gather(Path.cwd(), declared)
+    require_daemon(hosts)
+    _begin(state, hosts)
     if primary_only:
-        state.limit_hosts = [state.inventory.get_host(declared.primary.hostname)]
+        state.limit_hosts = [hosts.get_host(declared.primary.hostname)]
     state.set_stage(StateStage.Connect)
     try:
         connect_all(state)
@@ -56,6 +70,13 @@ def declared_state(inventory: Path) -> State:
     Raises:
         DeclarationError: there is no such file, it names no hosts, or it or its group data cannot be read.
     """
+    state, hosts = _read(inventory)
+    raise_if_any(host_settings_problems(hosts))
+    _begin(state, hosts)
+    return state
+
+
+def _read(inventory: Path) -> tuple[State, Inventory]:
     if not inventory.is_file():
         raise DeclarationError(
             "no such inventory",
@@ -67,9 +88,10 @@ def declared_state(inventory: Path) -> State:
     state = State(check_for_changes=False)
     state.cwd = str(Path.cwd())
     ctx_state.set(state)
-    hosts = read_inventory(inventory, Path.cwd())
-    # Connectors are made next, and pyinfra trusts them to know what to do with wrong values.
-    raise_if_any(host_settings_problems(hosts))
+    return state, read_inventory(inventory, Path.cwd())
+
+
+def _begin(state: State, hosts: Inventory) -> None:
+    """Make the connectors; pyinfra trusts them to know what to do with wrong values."""
     ctx_inventory.set(hosts)
     state.init(hosts, Config())
-    return state

@@ -42,22 +42,19 @@ def declared_fleet(inventory: Inventory) -> Declared:
     for host in inventory:
         with problems.gathered():
             roles.append((host.name, _role(host), inventory.host_data[host.name]))
-    fleet = None
+    fleets, settings = [], []
     # Whether the fleet has its primary cannot be said before each host's place in it is clear.
     if not problems.found:
         with problems.gathered():
-            fleet = fleet_from_host_data(roles)
+            fleets = [fleet_from_host_data(roles)]
     problems.found += host_settings_problems(inventory)
     problems.found += _misplaced(inventory)
-    settings = None
     with problems.gathered():
-        settings = _at_home(parse_settings({**inventory.data, **inventory.override_data}))
-        require_runnable(settings.training)
+        settings = [_at_home(parse_settings({**inventory.data, **inventory.override_data}))]
+        require_runnable(settings[0].training)
     problems.raise_if_any()
-    if fleet is None or settings is None:  # then there was a problem
-        raise AssertionError
     logins = {host.name: _login(host) for host in inventory}
-    return Declared(fleet.nodes, fleet.reserves, settings, logins)
+    return Declared(fleets[0].nodes, fleets[0].reserves, settings[0], logins)
 
 
 def _at_home(settings: Settings) -> Settings:

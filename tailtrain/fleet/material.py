@@ -89,6 +89,8 @@ def bundle(project: Path, wheels: str | None, package_index: str | None) -> Bund
 def _text(path: Path) -> str:
     try:
         return path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise DeclarationError("cannot be read", field=str(path), found=error.strerror) from None
     except UnicodeDecodeError as error:
         raise DeclarationError(
             "is no text in UTF-8", field=str(path), found=f"byte {error.object[error.start]:#04x}"
@@ -98,9 +100,17 @@ def _text(path: Path) -> str:
 def _lock_id(lock: Path) -> str:
     if not lock.is_file():
         raise DeclarationError("no such lock file", field=str(lock), fix="Make it with: make locks")
+    text = _text(lock)
+    if not _TORCH.search(text) or "--hash=" not in text:
+        raise DeclarationError(
+            "is no lock of the worker's packages",
+            field=str(lock),
+            expected="torch among them, and their hashes",
+            fix="Make it with: make locks",
+        )
     return hashlib.sha256(lock.read_bytes()).hexdigest()[:16]
 
 
 def _carries_torch(locks: Path, wheels: tuple[Path, ...]) -> bool:
-    match = _TORCH.search((locks / f"{CPU_LOCK}.lock").read_text(encoding="utf-8"))
+    match = _TORCH.search(_text(locks / f"{CPU_LOCK}.lock"))
     return match is not None and any(wheel.name.startswith(f"torch-{match[1]}-") for wheel in wheels)

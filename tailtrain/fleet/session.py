@@ -6,7 +6,6 @@ one to ask makes the plan for all, under a lock, while the others wait for it.
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -24,6 +23,7 @@ from tailtrain.fleet import departed, material, probe
 from tailtrain.fleet.approval import is_approved
 from tailtrain.fleet.datasets import WORK_DIR, planned_datasets
 from tailtrain.fleet.declared import declared_fleet
+from tailtrain.fleet.early import gather
 from tailtrain.fleet.gate import Gate, require_quorum
 from tailtrain.fleet.keyring import kept_identity
 from tailtrain.fleet.lock import own_name
@@ -186,9 +186,7 @@ def begin(state: State) -> Session:
     """
     project = Path(state.cwd or Path.cwd())
     declared = declared_fleet(state.inventory)
-    settings = declared.settings
-    wheels = settings.wheels or os.environ.get("TAILTRAIN_WHEELS") or None
-    bundle = material.bundle(project, wheels, settings.package_index)
+    bundle = gather(project, declared)
     datasets = planned_datasets(project, declared)
     hosts = list(state.inventory)
     if state.should_raise_failed_hosts is not None:

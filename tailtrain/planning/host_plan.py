@@ -9,7 +9,7 @@ from tailtrain.planning import layout
 from tailtrain.planning.carried import moves_of
 from tailtrain.planning.drift import drift_of, sha256_of
 from tailtrain.planning.hardware import GIB, limits_of, needed_space, require_disk
-from tailtrain.planning.node_config import Templates, worker_document
+from tailtrain.planning.node_config import Templates, unit_values, worker_document
 from tailtrain.planning.plan import FileChange, HostPlan, Material, Preflight, counted
 from tailtrain.planning.pruning import removals_of
 from tailtrain.planning.receipt import Receipt
@@ -154,28 +154,13 @@ def _texts(
     )
     config = fleet.templates.render_worker(name, document)
     wanted = [(layout.CONFIG, "0640", layout.ACCOUNT, config)]
-    values = _unit_values(fleet.material, lock, limits)
+    values = unit_values(fleet.material, lock, limits)
     for unit in (layout.WORKER_UNIT, layout.VALIDATE_UNIT):
         text = fleet.templates.render(f"{unit}.j2", name, values)
         wanted.append((f"{layout.UNIT_DIR}/{unit}", "0644", "root", text))
     return tuple(
         FileChange(path, mode, group, answer.files.get(path), text) for path, mode, group, text in wanted
     )
-
-
-def _unit_values(material: Material, lock: str, limits: NodeLimits) -> dict[str, object]:
-    return {
-        "account": layout.ACCOUNT,
-        "code": layout.code(material.code_id),
-        "config": layout.CONFIG,
-        "environment": layout.environment(material.locks[lock]),
-        "state_dir": layout.STATE_DIR,
-        "threads": limits.threads,
-        "cpu_quota_percent": limits.cpu_quota_percent,
-        "memory_bytes": limits.memory_bytes,
-        "device": limits.device,
-        "nice": limits.nice,
-    }
 
 
 def _wanted_chunks(fleet: Fleet, name: str) -> tuple[PlannedChunk, ...]:

@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
 import jinja2
+from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from tailtrain.errors import DeclarationError
 from tailtrain.planning import layout
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 
     from tailtrain.planning.datasets import PlannedDataset
     from tailtrain.planning.placement import Placement
+    from tailtrain.planning.plan import Material
     from tailtrain.planning.settings import Settings
 
 
@@ -88,8 +90,24 @@ def worker_document(
     }
 
 
+def unit_values(material: Material, lock: str, limits: NodeLimits) -> dict[str, object]:
+    """What the templates of the units may say."""
+    return {
+        "account": layout.ACCOUNT,
+        "code": layout.code(material.code_id),
+        "config": layout.CONFIG,
+        "environment": layout.environment(material.locks[lock]),
+        "state_dir": layout.STATE_DIR,
+        "threads": limits.threads,
+        "cpu_quota_percent": limits.cpu_quota_percent,
+        "memory_bytes": limits.memory_bytes,
+        "device": limits.device,
+        "nice": limits.nice,
+    }
+
+
 class Templates:
-    """The Jinja templates of a project, strict about undefined names.
+    """The Jinja templates of a project, strict about undefined names, and about what they may call.
 
     Args:
         sources: template name to its text.
@@ -98,16 +116,15 @@ class Templates:
     def __init__(self, sources: Mapping[str, str]) -> None:
         # The results are JSON and unit files, not HTML. `tojson` quotes each value of the former; the values
         # of the latter are numbers and paths that planning makes itself.
-        self._environment = jinja2.Environment(
+        self._environment = ImmutableSandboxedEnvironment(
             loader=jinja2.FunctionLoader(lambda name: _source(sources, name)),
             undefined=jinja2.StrictUndefined,
-            autoescape=False,  # noqa: S701 - see above
+            autoescape=False,
             trim_blocks=True,
             lstrip_blocks=True,
             keep_trailing_newline=True,
         )
-        # In ASCII, so that no text whatever can fail to be encoded or mean something to a terminal.
-        self._environment.filters["tojson"] = json.dumps
+        self._environment.filters["tojson"] = _to_json
 
     def render(self, name: str, host: str, values: Mapping[str, object]) -> str:
         """The text of a template for one host.
@@ -155,6 +172,13 @@ class Templates:
                 found=", ".join(wrong),
             )
         return text
+
+
+def _to_json(value: object) -> str:
+    """A value as JSON, in ASCII: so no text can fail to be encoded, or mean something to a terminal."""
+    if isinstance(value, jinja2.Undefined):
+        str(value)  # raises, saying which name is not there
+    return json.dumps(value)
 
 
 def _object(value: object) -> dict[str, object]:

@@ -103,6 +103,18 @@ def test_what_is_missing_is_named(project: Path) -> None:
     assert "no templates" in refused(project)
 
 
+@pytest.mark.parametrize("content", [b"", b"\xff\xfe", b"numpy==2.0\n", b"torch==2.13.0\n"])
+def test_a_lock_that_is_none_is_named(project: Path, content: bytes) -> None:
+    (project / "locks" / f"{CUDA_LOCK}.lock").write_bytes(content)
+    assert f"{CUDA_LOCK}.lock: is no " in refused(project)
+
+
+def test_a_template_that_is_a_folder_is_named(project: Path) -> None:
+    (project / "templates" / "worker.json.j2").unlink()
+    (project / "templates" / "worker.json.j2").mkdir()
+    assert "worker.json.j2: cannot be read (found Is a directory)" in refused(project)
+
+
 def test_a_template_that_is_no_text_is_named(project: Path) -> None:
     (project / "templates" / "worker.json.j2").write_bytes(b"{\xff}")
     assert "worker.json.j2: is no text in UTF-8 (found byte 0xff)" in refused(project)

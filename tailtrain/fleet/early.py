@@ -1,0 +1,116 @@
+"""Everything that can be wrong on this machine, said before any host is waited for.
+
+pyinfra connects to all hosts before it runs a deploy. But first of all it runs `config.py` of the folder at
+hand, so the project's asks for `check_before_connecting`.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+from pyinfra_cli.util import parse_cli_arg
+
+from tailtrain.data import cache
+from tailtrain.errors import DeclarationError, TailtrainError
+from tailtrain.fleet import material
+from tailtrain.fleet.datasets import WORK_DIR
+from tailtrain.fleet.declared import declared_fleet
+from tailtrain.fleet.host_settings import host_settings_problems
+from tailtrain.fleet.inventory_file import read_inventory
+from tailtrain.fleet.refusal import Refused
+from tailtrain.planning.rehearsal import check_templates
+from tailtrain.spec.problems import Problems, raise_if_any
+from tailtrain.tailnet.connector import TailscaleConnector
+from tailtrain.tailnet.daemon import current_netmap
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pyinfra.api.inventory import Inventory
+
+    from tailtrain.planning.actions import Declared
+
+PLANNED = frozenset({"train", "provision", "distribute", "train_workers", "aggregate", "validate", "clean"})
+"""The deploys that begin with a plan."""
+
+WHEELS_VARIABLE = "TAILTRAIN_WHEELS"
+"""Environment variable: the folder of wheels where group data name none."""
+
+
+def gather(project: Path, declared: Declared) -> material.Bundle:
+    """What goes to hosts, collected and looked at: data sets, templates, locks, wheels.
+
+    Raises:
+        TailtrainError: all that is wrong with them.
+    """
+    problems, settings = Problems(), declared.settings
+    for domain, file in settings.datasets:
+        with problems.gathered():
+            cache.check_dataset(
+                project / file,
+                domain,
+                project / WORK_DIR / "datasets",
+                heldout_fraction=settings.heldout_fraction,
+            )
+    wheels = settings.wheels or os.environ.get(WHEELS_VARIABLE) or None
+    found = []
+    with problems.gathered():
+        found = [material.bundle(project, wheels, settings.package_index)]
+        check_templates(found[0].templates, declared, found[0].material)
+    problems.raise_if_any()
+    return found[0]
+
+
+def require_daemon(inventory: Inventory) -> None:
+    """Check that this machine is in the tailnet, where every host is reached through it.
+
+    Raises:
+        DaemonError: it is not; said here once, instead of by every host.
+    """
+    if all(issubclass(host.connector_cls, TailscaleConnector) for host in inventory):
+        current_netmap()
+
+
+def check_before_connecting() -> None:
+    """Look at what a pyinfra command is about to do, while it reads its configuration.
+
+    Raises:
+        Refused: with the text of what is wrong.
+    """
+    context = click.get_current_context(silent=True)
+    if context is None or "operations" not in context.params:
+        return
+    try:
+        _check(context.params)
+    except TailtrainError as error:
+        raise Refused(str(error)) from None
+
+
+def _check(options: Mapping[str, Any]) -> None:
+    path = Path(options["inventory"])
+    if not path.is_file():
+        return
+    inventory = read_inventory(
+        path, Path.cwd(), override=_override(options), group_data=options["group_data"] or ()
+    )
+    raise_if_any(host_settings_problems(inventory))
+    deploys = {Path(name).stem for name in options["operations"] if Path(name).parent.name == "deploys"}
+    if deploys & PLANNED:
+        gather(Path.cwd(), declared_fleet(inventory))
+    if options["operations"][0] != "debug-inventory":
+        require_daemon(inventory)
+
+
+def _override(options: Mapping[str, Any]) -> dict[str, Any]:
+    """What the command line says instead of the files."""
+    found = {}
+    for said in options["data"]:
+        name, equals, value = said.partition("=")
+        if not equals:
+            raise DeclarationError("says no value", field=f"--data {said}", expected="--data name=value")
+        found[name] = parse_cli_arg(value)
+    words = ("ssh_user", "ssh_key", "ssh_key_password", "ssh_port", "ssh_password")
+    return found | {name: options[name] for name in words if options[name]}

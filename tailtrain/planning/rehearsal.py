@@ -1,0 +1,77 @@
+"""Templates rendered for every declared node, before any host is asked.
+
+The values are those that the declaration gives; what only hosts and data sets can say is stood in for. So a
+template that fails, for whichever node, is found although no host answers.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tailtrain.planning import layout
+from tailtrain.planning.datasets import PlannedChunk, PlannedDataset
+from tailtrain.planning.hardware import DEFAULT_NICE, GIB
+from tailtrain.planning.node_config import NodeLimits, Peer, Templates, unit_values, worker_document
+from tailtrain.planning.placement import Range
+from tailtrain.planning.plan import CPU_LOCK, CUDA_LOCK, Material, quorum_of
+from tailtrain.spec.problems import Problems
+
+if TYPE_CHECKING:
+    from tailtrain.planning.actions import Declared
+    from tailtrain.spec import NetworkNode, NodeReserve
+
+_HASH = "0" * 64
+_OTHERS = (
+    2  # peers that each node is told of here: a template makes no difference between three and a thousand
+)
+
+
+def check_templates(templates: Templates, declared: Declared, material: Material) -> None:
+    """Render everything for every node.
+
+    Raises:
+        DeclarationError: all templates that fail, each with its line and the hosts that it fails for.
+    """
+    problems = Problems()
+    settings = declared.settings
+    datasets = [
+        PlannedDataset(domain, file, 1, _HASH, 2, (PlannedChunk(_HASH, 1, 1),), (PlannedChunk(_HASH, 1, 1),))
+        for domain, file in settings.datasets
+    ]
+    peers = [
+        Peer(node.hostname, node.role.value, "100.64.0.1", settings.worker_port, "Qm")
+        for node in declared.nodes[: _OTHERS + 1]
+    ]
+    for node in declared.nodes:
+        name = node.hostname
+        limits = _limits(node, declared.reserves[name])
+        document = worker_document(
+            run_id="0" * 16,
+            me=Peer(name, node.role.value, "100.64.0.1", settings.worker_port, "Qm"),
+            peers=peers,
+            quorum=quorum_of(len(declared.nodes)),
+            limits=limits,
+            settings=settings,
+            datasets=datasets,
+            placements={dataset.domain: {name: (Range(_HASH, 0, 1),)} for dataset in datasets},
+        )
+        with problems.gathered():
+            templates.render_worker(name, document)
+        for unit in (layout.WORKER_UNIT, layout.VALIDATE_UNIT):
+            with problems.gathered():
+                lock = CUDA_LOCK if limits.device == "cuda" else CPU_LOCK
+                templates.render(f"{unit}.j2", name, unit_values(material, lock, limits))
+    problems.raise_if_any()
+
+
+def _limits(node: NetworkNode, reserve: NodeReserve) -> NodeLimits:
+    """What the worker may use if the host has what is declared."""
+    cores = node.cores - reserve.cores
+    return NodeLimits(
+        threads=cores,
+        usable_cores=float(cores),
+        cpu_quota_percent=cores * 100,
+        memory_bytes=(node.ram_gb - reserve.ram_gb) * GIB,
+        device="cuda" if node.has_gpu else "cpu",
+        nice=DEFAULT_NICE if reserve.nice is None else reserve.nice,
+    )
