@@ -52,7 +52,7 @@ def destroy(
         if not yes:
             _confirm(undoing.plan)
         outcomes = undoing.carry_out()
-    click.echo("\n" + render_outcomes(outcomes), nl=False)
+    click.echo("\n" + render_outcomes(undoing.plan, outcomes), nl=False)
     ctx.exit(_code(outcomes))
 
 

@@ -92,14 +92,17 @@ def undoing(state: State, names: Sequence[str], *, keep_runs: bool = False) -> I
     """
     wanted = {name.removeprefix("@tailscale/") for name in names}
     roles = {host.name: _PRIMARY if _PRIMARY in host.groups else "compute" for host in state.inventory}
-    # Who is not in the inventory is known from the receipts of those who are: of all of them then.
-    everyone = not wanted or not wanted <= roles.keys()
-    asked = [h for h in state.inventory if everyone or h.name in wanted or roles[h.name] == _PRIMARY]
-    reached = departed.reach(asked)
+    asked = _asked(wanted, roles)
+    reached = departed.reach(h for h in state.inventory if h.name in asked or roles[h.name] == _PRIMARY)
     try:
         yield _planned(state, roles, reached, wanted, keep_runs=keep_runs)
     finally:
         departed.disconnect(reached)
+
+
+def _asked(wanted: set[str], roles: Mapping[str, str]) -> set[str]:
+    """Who is looked at: whoever left is known from the receipts of all that did not, so all of them then."""
+    return wanted if wanted and wanted <= roles.keys() else set(roles)
 
 
 def _planned(
@@ -115,7 +118,8 @@ def _planned(
         (h for name, h in reached.items() if roles[name] == _PRIMARY and not isinstance(h, str)), None
     )
     deploys = 0 if primary is None else _deploys(primary)
-    answers = departed.look(reached)
+    asked = _asked(wanted, roles)
+    answers = departed.look({name: host for name, host in reached.items() if name in asked})
     logins = logins_of_departed(frozenset(roles), answers.values())
     if unknown := sorted(wanted - roles.keys() - logins.keys()):
         raise DeclarationError(

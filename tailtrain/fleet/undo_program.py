@@ -15,7 +15,6 @@ import pwd
 import re
 import shutil
 import signal
-import stat
 import subprocess
 import sys
 import time
@@ -49,15 +48,21 @@ def read_json(path: str) -> Document:
 
 
 def size_of(path: str) -> int:
-    """The bytes of all files below a path, or of the file itself; symbolic links are not followed."""
-    try:
-        found = os.lstat(path)
-        if not stat.S_ISDIR(found.st_mode):
-            return found.st_size
-        with os.scandir(path) as entries:
-            return sum(size_of(entry.path) for entry in entries)
-    except OSError:
-        return 0
+    """The bytes of all files below a folder, or of a file itself; symbolic links are not followed."""
+    if os.path.islink(path) or not os.path.isdir(path):
+        return os.lstat(path).st_size if os.path.lexists(path) else 0
+    total, folders = 0, [path]
+    while folders:
+        try:
+            with os.scandir(folders.pop()) as entries:
+                for entry in entries:
+                    if entry.is_dir(follow_symlinks=False):
+                        folders.append(entry.path)
+                    else:
+                        total += entry.stat(follow_symlinks=False).st_size
+        except OSError:  # it is going away at this moment
+            continue
+    return total
 
 
 def mount_points() -> list[str]:

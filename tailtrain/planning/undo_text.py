@@ -43,7 +43,8 @@ def undo_summary(plan: UndoPlan) -> str:
     )
     if not plan.undone:
         known = len(plan.of(Verdict.NOTHING))
-        return f"Nothing to undo: {counted(known, 'host')} without anything of tailtrain's.{tail}"
+        else_ = " else" if plan.keep_runs else ""
+        return f"Nothing{else_} to undo on {counted(known, 'host')}.{tail}"
     size = megabytes(sum(host.frees for host in plan.undone))
     return f"Undo: {len(plan.undone)} of {counted(len(plan.hosts), 'host')}, {size} to remove.{tail}"
 
@@ -126,7 +127,7 @@ def _left(plan: UndoPlan) -> Iterator[str]:
     again = [host.name for host in plan.undone if host.role != "departed"]
     if again:
         yield from _wrapped(
-            f"the next deploy installs anew on what is in the inventory: {', '.join(again)}", "  "
+            f"in the inventory, so the next deploy is a first install there: {', '.join(again)}", "  "
         )
 
 
@@ -143,7 +144,7 @@ def _ending(run: EndingRun, *, keep: bool) -> Iterable[str]:
     state = "under way" if run.under_way else "unfinished"
     where = f"at round {run.round}" if run.round >= 0 else "before its first round"
     if not run.ends:
-        then = "it goes on without them, if enough nodes are left"
+        then = "it goes on without, if enough nodes are left"
     elif keep:
         then = "it stops; the next deploy resumes it"
     else:
@@ -197,11 +198,17 @@ class Outcome:
     detail: str
 
 
-def render_outcomes(outcomes: Sequence[Outcome]) -> str:
+def render_outcomes(plan: UndoPlan, outcomes: Sequence[Outcome]) -> str:
     """A row for each host of the plan, and the proof: on which of them nothing was found at a second look."""
+    keeping = {host.name for host in plan.undone if host.kept}
     rows: list[Sequence[object]] = [("Host", "result", "")]
     rows += [(one.name, one.result.value, one.detail) for one in outcomes]
     lines = table(rows, indent=0)
-    if proven := [one.name for one in outcomes if one.result is Result.DONE]:
-        lines += ["", *_wrapped(f"Looked again: nothing of tailtrain's is left on {', '.join(proven)}.", "")]
+    done = [one.name for one in outcomes if one.result is Result.DONE]
+    for names, rest in (
+        ([name for name in done if name not in keeping], "nothing of tailtrain's"),
+        ([name for name in done if name in keeping], "nothing of tailtrain's but the runs"),
+    ):
+        if names:
+            lines += ["", *_wrapped(f"Looked again: {rest} is left on {', '.join(names)}.", "")]
     return "".join(f"{_printable(line)}\n" for line in lines)
