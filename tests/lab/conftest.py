@@ -14,6 +14,7 @@ from lab import state
 from lab.cache import locked
 from lab.lab import Lab
 from lab.settings import Settings
+from tests.lab.pair import Pair
 from tests.lab.project import Project
 
 if TYPE_CHECKING:
@@ -132,3 +133,16 @@ def project(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Project:
 def trained(project: Project) -> str:
     """What a first whole run says."""
     return project.deploy("-y")
+
+
+@pytest.fixture(scope="session")
+def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
+    """A lab of two hosts with nothing on them yet, and a project for it."""
+    if state.inside(Settings.from_environment()):
+        pytest.skip("makes a lab of its own, so it needs the machine itself, not `lab exec`")
+    with locked(Path("/run/lock/tailtrain-pair-tests.lock")):  # one test run at a time
+        found = Pair(tmp_path_factory.mktemp("pair"))
+        found.lab.down()
+        found.lab.up(found.folder / "inventory.py")
+        yield found
+        found.lab.down()

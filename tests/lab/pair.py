@@ -1,0 +1,101 @@
+"""Two small hosts of their own and a project for them: deploys are quick here, and may be broken."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+import time
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from lab.lab import Lab
+from lab.settings import Settings
+from tests.plans.situations import PROJECT
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+PRIMARY, OTHER = "alpha", "beta"
+CONFIG = "/etc/tailtrain/worker.json"
+CHUNKS = "/var/lib/tailtrain/chunks"
+_INVENTORY = """\
+primary = [("@tailscale/alpha", {"cores": 3, "ram_gb": 4, "storage_gb": 10})]
+compute = [("@tailscale/beta", {"cores": 2, "ram_gb": 4, "storage_gb": 10})]
+"""
+
+
+class Pair:
+    """A lab of two hosts, and the folder in which a person types commands."""
+
+    def __init__(self, folder: Path) -> None:
+        self.lab, self.folder = Lab(Settings(name="pair")), folder
+        for name in ("deploys", "templates", "locks", "group_data"):
+            shutil.copytree(PROJECT / name, folder / name)
+        (folder / "inventory.py").write_text(_INVENTORY)
+        (folder / ".tailtrain").mkdir()
+        (folder / ".tailtrain" / "demo").symlink_to(PROJECT / ".tailtrain" / "demo")
+        self.set("round_seconds", "6.0")
+        self.set("target_tokens", "100_000")
+
+    def set(self, name: str, value: str) -> None:
+        """Change a training setting in group_data/all.py."""
+        path = self.folder / "group_data" / "all.py"
+        text, number = re.subn(rf'("{name}": )[^,]+', rf"\g<1>{value}", path.read_text())
+        assert number == 1, name
+        path.write_text(text)
+
+    def run(self, *argv: str, **options: Any) -> subprocess.CompletedProcess[str]:
+        """A command on the control side, in the project's folder, without a terminal."""
+        return self.lab.on_control(argv, cwd=self.folder, **{"check": False, "timeout": 300, **options})
+
+    def said(self, code: int, *argv: str, **options: Any) -> str:
+        """What a command says, that has to end with this exit code."""
+        done = self.run(*argv, **options)
+        said = done.stdout + done.stderr
+        assert done.returncode == code, said[-6000:]
+        return said
+
+    def typed(self, code: int, answer: str, *argv: str) -> str:
+        """What a command says at a terminal where a person types an answer."""
+        return self.said(code, "script", "-qec", " ".join(argv), "/dev/null", input=f"{answer}\n", stdin=None)
+
+    @contextmanager
+    def in_the_background(self, *argv: str) -> Iterator[subprocess.Popen[str]]:
+        """A command that goes on; killed at the end if it still does."""
+        with subprocess.Popen(
+            self.lab.control_command(argv, cwd=self.folder),
+            env=self.lab.control_environment(),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        ) as process:
+            yield process
+            process.kill()
+
+    def on(self, host: str, script: str) -> str:
+        """A shell line inside a host, as root."""
+        return self.lab.host(host).run("sh", "-c", script).stdout
+
+    def holder(self) -> dict[str, Any]:
+        """The record of who holds the deploy lock, empty where nobody does."""
+        text = self.on(PRIMARY, "cat /run/tailtrain/holder.json 2>/dev/null || echo '{}'")
+        record: dict[str, Any] = json.loads(text)
+        return record
+
+    def wait_for_holder(self, seconds: float = 30, *, other_than: int = 0) -> dict[str, Any]:
+        """Until somebody holds the lock, with another process than this one."""
+        deadline = time.monotonic() + seconds
+        while True:
+            record = self.holder()
+            if record and record["pid"] != other_than:
+                return record
+            assert time.monotonic() < deadline, "nobody took the lock"
+            time.sleep(0.2)
+
+    def remove_a_chunk(self, host: str) -> str:
+        """Remove one of a host's chunks, so that there is something quick to do; its path there."""
+        return self.on(host, f"set -- {CHUNKS}/????*; rm $1; echo $1").strip()
