@@ -31,6 +31,8 @@ TAILTRAIN = Path(sys.executable).with_name("tailtrain")
 COMMANDS = {
     *("init", "devices", "add", "invite", "policy"),
     "plan",
+    "apply",
+    "unlock",
     "status",
     "logs",
     "report",

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 from click.testing import CliRunner
 
+from tailtrain.cli import main
 from tailtrain.data.cli import dataset_group
 from tailtrain.errors import DataError
 
@@ -57,6 +58,6 @@ def test_showing_a_file_names_its_text_column(tmp_path: Path) -> None:
 
 
 def test_output_must_be_given(tmp_path: Path) -> None:
-    result = CliRunner().invoke(dataset_group, ["build", "text", str(tmp_path)])
-    assert result.exit_code == 2
+    result = CliRunner().invoke(main, ["dataset", "build", "text", str(tmp_path)])
+    assert result.exit_code == 1
     assert "Missing option '--output'" in result.output
