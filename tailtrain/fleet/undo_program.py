@@ -58,7 +58,7 @@ def size_of(path: str) -> int:
                 for entry in entries:
                     if entry.is_dir(follow_symlinks=False):
                         folders.append(entry.path)
-                    else:
+                    elif not entry.is_symlink():
                         total += entry.stat(follow_symlinks=False).st_size
         except OSError:  # it is going away at this moment
             continue
@@ -86,7 +86,7 @@ def unexpected(folders: list[str]) -> list[str]:
                 f"{place} is a mount point"
                 for place in sorted({m for m in mounts if m == real or m.startswith(real + "/")})
             ]
-    return found
+    return list(dict.fromkeys(found))
 
 
 def systemctl(*words: str) -> str:
