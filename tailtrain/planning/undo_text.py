@@ -62,7 +62,7 @@ def question(plan: UndoPlan) -> str:
 
 def _hosts(plan: UndoPlan) -> list[str]:
     rows: list[Sequence[object]] = [
-        ("Host", "role", "worker", "programs", "data", "runs", "rest", "MB together")
+        ("Host", "role", "worker", "programs", "data", "runs", "rest", "sum in MB")
     ]
     for host in plan.hosts:
         found = host.belongings

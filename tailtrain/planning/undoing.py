@@ -101,7 +101,7 @@ class Verdict(StrEnum):
     """What the plan of an undo means for a host."""
 
     UNDO = "undo"
-    NOTHING = "nothing there"
+    NOTHING = "nothing"
     REFUSED = "refused"
     UNKNOWN = "unknown"
 
