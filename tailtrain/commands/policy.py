@@ -54,7 +54,7 @@ def policy(ctx: click.Context, inventory: Path, *, check: bool) -> None:
     rules = policy_text(needs, template.read_text(encoding="utf-8"))
     for node in needs.out_of_reach:
         click.secho(
-            f"{node.name}: belongs to {node.identity.name}, so no rule of the policy lets {needs.source.name} "
+            f"{node.name}: belongs to {node.identity.name}, so no rule lets {needs.source.name} "
             "log in to it: tag it (admin console, Machines), or give it an SSH server with your key",
             err=True,
             fg="yellow",
