@@ -111,5 +111,14 @@ def clean(host: Host, *, keep_runs: bool = False) -> None:
             point, a symbolic link) is left alone, and everything else with it.
     """
     request = undo_request("remove", keep_runs=keep_runs)
-    if stuck := remote.ask(host, (undo_program,), request, timeout=_REMOVAL_SECONDS)["stuck"]:
+    try:
+        stuck = remote.ask(host, (undo_program,), request, timeout=_REMOVAL_SECONDS)["stuck"]
+    except FleetError as error:
+        raise FleetError(
+            "the removal did not come to its end",
+            host=host.name,
+            found=error.found or error.problem,
+            fix="The same command goes on from there",
+        ) from None
+    if stuck:
         raise FleetError(stuck, host=host.name)
