@@ -14,6 +14,7 @@ from msgspec import Meta
 
 from tailtrain.errors import DeclarationError
 from tailtrain.planning.document_host import DepartedEntry, HostEntry, Lock
+from tailtrain.planning.secrets import masked
 
 FORMAT: Literal[1] = 1
 SCHEMA_ID = f"urn:tailtrain:plan:{FORMAT}"
@@ -185,7 +186,7 @@ def decode(content: bytes, *, name: str = "plan") -> PlanDocument:
         return msgspec.json.decode(content, type=PlanDocument)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise DeclarationError(
-            "the file is not a saved plan, or it is damaged", field=name, found=str(error), fix=fix
+            "the file is not a saved plan, or it is damaged", field=name, found=masked(str(error)), fix=fix
         ) from None
 
 

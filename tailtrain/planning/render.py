@@ -49,10 +49,10 @@ def render_plan(document: PlanDocument, *, diff: bool = False, read_only: bool =
     sections: list[Sequence[str]] = [head, _lock(document), warnings(document), drift(document)]
     sections += [unknown(document), departed(document)]
     if document.changes:
-        sections += [_data(document), nodes(document), preflight(document), hardware(document)]
+        sections += [_training(document), _data(document), nodes(document)]
+        sections += [preflight(document), hardware(document)]
         sections += [movement(document), phases(document), known_later(document)]
-        if diff:
-            sections += diffs(document)
+        sections += diffs(document) if diff else [_no_diff(document)]
         sections.append(destructive(document))
     sections.append(wrapped(summary(document)))
     return "\n".join("".join(f"{printable(line)}\n" for line in lines) for lines in sections if lines)
@@ -72,8 +72,8 @@ def summary(document: PlanDocument) -> str:
     for verdict, words in _VERDICTS.items():
         if number := sum(host.verdict == verdict for host in document.hosts):
             parts.append(f"{counted(number, 'host') if not parts else number} {words}")
-    if totals.leaving:
-        parts.append(f"{totals.leaving} leaving")
+    if leaving := sum(bool(host.actions) for host in document.departed):
+        parts.append(f"{leaving} leaving")
     if totals.unchanged:
         parts.append(f"{totals.unchanged} unchanged")
     chunks = f"{counted(totals.chunks_to_send, 'chunk')} ({megabytes(totals.bytes_to_send)}) to send"
@@ -93,6 +93,25 @@ def _lock(document: PlanDocument) -> list[str]:
         *wrapped("Nobody else can deploy until they are done.", indent=2, hanging=2),
         *wrapped(f"If they are gone: tailtrain unlock {lock.token}", indent=2, hanging=4),
     ]
+
+
+def _training(document: PlanDocument) -> list[str]:
+    """What a training that is still to be done will be, in the words of its settings."""
+    if all(action.key != "watch" for host in document.hosts for action in host.actions):
+        return []
+    get = document.settings
+    return wrapped(
+        f"Training: {get['distribution_strategy']}, {get['coordination_protocol']};"
+        f" {get['model.layers']} layers of width {get['model.width']};"
+        f" {get['training.target_tokens']:,} tokens in rounds of {get['training.round_seconds']:g} s,"
+        f" {get['training.batch_size']} x {get['model.context']} tokens a step and node"
+    )
+
+
+def _no_diff(document: PlanDocument) -> list[str]:
+    """Where files change that are there: how they do is not shown unless asked for."""
+    hosts = sum(any(file.before_sha256 for file in host.files) for host in document.hosts)
+    return [f"Files change on {counted(hosts, 'host')}: --diff shows how."] if hosts else []
 
 
 def _data(document: PlanDocument) -> list[str]:

@@ -61,7 +61,9 @@ def preflight(document: PlanDocument) -> list[str]:
     words = f"direct path, key good for {KEY_DAYS:.0f} days, clock within {CLOCK_SECONDS:g} s, ample disk"
     lines = ["Preflight"]
     if fine:
-        who = f"all {counted(len(fine), 'host')}" if not rows and len(fine) > 1 else _names(fine)
+        everyone = not rows and len(fine) > 1
+        that = "" if len(fine) == len(document.hosts) else " that answered"
+        who = f"all {len(fine)} hosts{that}" if everyone else _names(fine)
         lines += wrapped(f"{who}: {words}", indent=2, hanging=4)
     if rows:
         lines += tables([["Host", *(_HEADINGS[column] for column in used)], *rows])
@@ -144,8 +146,9 @@ def unknown(document: PlanDocument) -> list[str]:
             if host.unknown:
                 answers.setdefault(host.unknown.if_it_answers, []).append(host)
         for answer, those in answers.items():
-            it = "it answers" if len(hosts) == 1 else f"{_names(those)} answers"
-            lines += wrapped(f"if {it} again: {answer}", indent=2, hanging=4)
+            it = "it" if len(hosts) == 1 else _names(those)
+            verb = "answers" if len(those) == 1 else "answer"
+            lines += wrapped(f"if {it} {verb} again: {answer}", indent=2, hanging=4)
         they = "it stays" if len(hosts) == 1 else "they stay"
         lines += wrapped(f"if {they} away: {away}", indent=2, hanging=4)
     return lines
@@ -189,11 +192,8 @@ def movement(document: PlanDocument) -> list[str]:
     for dataset in document.datasets:
         if dataset.moved:
             least = "" if dataset.least_moved is None else f", the least possible is {dataset.least_moved:,}"
-            lines += wrapped(
-                f"{counted(dataset.moved, 'record')} of {dataset.domain} to another node than before{least}",
-                indent=2,
-                hanging=4,
-            )
+            records = f"{counted(dataset.moved, 'record')} to another node than before"
+            lines += wrapped(f"{dataset.domain}: {records}{least}", indent=2, hanging=4)
     return ["Data to move", *lines] if lines else []
 
 

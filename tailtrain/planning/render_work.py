@@ -30,10 +30,14 @@ def phases(document: PlanDocument) -> list[str]:
     if idle:
         lines += wrapped(f"nothing to do: {', '.join(idle)}", hanging=2)
     gate = document.gate
-    return [
-        *lines,
-        *wrapped(f"gate after each phase: {gate.primary} and {gate.needed} of {gate.nodes} nodes"),
-    ]
+    lines += wrapped(
+        f"gate after each phase: the primary ({gate.primary}) and {gate.needed} of {gate.nodes} nodes"
+    )
+    if not gate.open:
+        lines += wrapped(
+            f"the gate is shut: {gate.reachable} of {gate.nodes} answered; nothing is done until more do"
+        )
+    return lines
 
 
 def _phase(document: PlanDocument, phase: PhaseEntry) -> Iterator[str]:

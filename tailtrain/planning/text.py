@@ -81,6 +81,8 @@ def columns(rows: Sequence[tuple[str, str]], *, indent: int = 2) -> list[str]:
 
 def printable(line: str) -> str:
     """A line without anything that a terminal would obey: some of it comes from hosts."""
+    if line.isprintable():
+        return line
     return "".join(
         sign if sign.isprintable() else sign.encode("unicode_escape").decode("ascii") for sign in line
     )

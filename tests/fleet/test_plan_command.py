@@ -1,0 +1,55 @@
+"""What `tailtrain plan` leaves behind: a file for its owner alone, and an exit code."""
+
+from __future__ import annotations
+
+import stat
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+from click.testing import CliRunner
+
+from tailtrain.cli import main
+from tailtrain.commands.plan import exit_code, save
+from tailtrain.errors import DeclarationError
+from tailtrain.planning.document import decode, encode
+from tailtrain.planning.document_of import document_of
+from tailtrain.planning.observed import LockHolder
+from tests.plans.situations import Situation
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def test_a_saved_plan_is_for_its_owner_alone_and_replaces_the_one_before(tmp_path: Path) -> None:
+    path = tmp_path / "plan.json"
+    path.write_text("an older one")
+    path.chmod(0o644)
+    document = document_of(Situation().plan())
+    save(path, encode(document))
+    assert decode(path.read_bytes()) == document
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_plan_that_cannot_be_saved_leaves_nothing_behind(tmp_path: Path) -> None:
+    folder = tmp_path / "plan.json"
+    folder.mkdir()
+    (folder / "x").touch()
+    with pytest.raises(DeclarationError, match="cannot be saved"):
+        save(folder, b"{}")
+    assert list(tmp_path.iterdir()) == [folder]
+
+
+def test_a_folder_that_is_not_there_is_said_before_any_host_is_asked(tmp_path: Path) -> None:
+    result = CliRunner().invoke(main, ["plan", "--out", str(tmp_path / "nowhere" / "plan.json")])
+    assert result.exit_code == 1
+    assert "no such folder" in result.output
+
+
+def test_the_exit_code_says_what_stands_most_in_the_way() -> None:
+    idle, fresh = Situation().applied().plan(), Situation().plan()
+    away = Situation().applied().unreachable("judge", "no answer").plan()
+    lock = LockHolder("t", "ann@desk", "noon", "")
+    plans = (idle, fresh, away, replace(away, lock=lock), replace(idle, lock=lock))
+    assert [exit_code(document_of(plan)) for plan in plans] == [0, 2, 3, 4, 4]
