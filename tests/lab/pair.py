@@ -37,13 +37,17 @@ class Pair:
         (folder / "inventory.py").write_text(_INVENTORY)
         (folder / ".tailtrain").mkdir()
         (folder / ".tailtrain" / "demo").symlink_to(PROJECT / ".tailtrain" / "demo")
-        self.set("round_seconds", "6.0")
-        self.set("target_tokens", "100_000")
+        self.set("round_seconds", "5.0")
+        self.set("target_tokens", "60_000")
+        self.set("learning_rate", "0.01")
+        self.set("layers", "2")
+        self.set("width", "64")
+        self.set("context", "64")
 
     def set(self, name: str, value: str) -> None:
-        """Change a training setting in group_data/all.py."""
+        """Change a setting of the model or the training in group_data/all.py."""
         path = self.folder / "group_data" / "all.py"
-        text, number = re.subn(rf'("{name}": )[^,]+', rf"\g<1>{value}", path.read_text())
+        text, number = re.subn(rf'("{name}": )[^,}}]+', rf"\g<1>{value}", path.read_text())
         assert number == 1, name
         path.write_text(text)
 

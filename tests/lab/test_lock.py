@@ -27,7 +27,7 @@ def endless(pair: Pair) -> Iterator[Pair]:
     pair.set("target_tokens", "1_000_000_000")
     yield pair
     pair.run("tailtrain", "stop")
-    pair.set("target_tokens", "100_000")
+    pair.set("target_tokens", "60_000")
 
 
 def ended(process: subprocess.Popen[str], seconds: float = 30) -> str:
