@@ -220,8 +220,11 @@ class Plan:
 
 
 def digest(value: object) -> str:
-    """SHA-256 of a value's canonical JSON."""
-    return hashlib.sha256(json.dumps(value, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+    """SHA-256 of a value's canonical JSON, which need not fit into memory."""
+    found = hashlib.sha256()
+    for piece in json.JSONEncoder(sort_keys=True, separators=(",", ":")).iterencode(value):
+        found.update(piece.encode())
+    return found.hexdigest()
 
 
 def run_ids(
