@@ -11,13 +11,14 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from tailtrain.planning.document import Destruction, PhaseEntry, PlanDocument
-    from tailtrain.planning.document_host import ActionEntry
 
 _KINDS = {
     "interrupt": "Interrupted",
     "remove": "Removed from hosts, last of all",
     "leave": "Removed from hosts that left the fleet, last of all",
 }
+# Actions of which every host's part is listed elsewhere in the text.
+_LISTED = {"chunks": "send the chunks listed above", "prune": "remove what is listed below"}
 
 
 def phases(document: PlanDocument) -> list[str]:
@@ -43,28 +44,22 @@ def phases(document: PlanDocument) -> list[str]:
 def _phase(document: PlanDocument, phase: PhaseEntry) -> Iterator[str]:
     """Hosts that do the same for the same reason share a line."""
     groups: dict[tuple[int, str, str], list[str]] = {}
-    hosts = [(host.name, host.actions, bool(host.moves)) for host in document.hosts]
-    hosts += [(host.name, host.actions, False) for host in document.departed]
-    for name, actions, listed in hosts:
+    listed = {"chunks": {h.name for h in document.hosts if h.moves}}
+    listed["prune"] = {each.host for each in document.destructive if each.kind == "remove"}
+    hosts = [(host.name, host.actions) for host in document.hosts]
+    hosts += [(host.name, host.actions) for host in document.departed]
+    for name, actions in hosts:
         for action in actions:
             if action.phase == phase.name:
-                key = (ACTION_ORDER.index(action.key), *_what_and_why(action, listed=listed))
-                groups.setdefault(key, []).append(name)
+                elsewhere = name in listed.get(action.key, ())
+                said = (_LISTED[action.key], "") if elsewhere else (action.what, action.why)
+                groups.setdefault((ACTION_ORDER.index(action.key), *said), []).append(name)
     answered = [host.name for host in document.hosts if not host.unknown]
     everyone = "hosts" if len(answered) == len(document.hosts) else "hosts that answered"
     for (_, what, why), names in sorted(groups.items(), key=lambda item: item[0][0]):
         yield from wrapped(f"{what} ({why})" if why else what, indent=2, hanging=4)
         who = f"all {len(names)} {everyone}" if len(names) > 1 and names == answered else ", ".join(names)
         yield from wrapped(f"on {who}", indent=4, hanging=6)
-
-
-def _what_and_why(action: ActionEntry, *, listed: bool) -> tuple[str, str]:
-    """An action in words; chunks that are listed host by host above are not counted again."""
-    return (
-        ("send the chunks listed above", "")
-        if action.key == "chunks" and listed
-        else (action.what, action.why)
-    )
 
 
 def known_later(document: PlanDocument) -> list[str]:
