@@ -6,6 +6,7 @@ operation of the deploy runs on: only commands that are sent to one host (`fleet
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from gevent.pool import Pool
@@ -16,9 +17,10 @@ from tailtrain.fleet import undo
 from tailtrain.planning.departed import DepartedFound
 from tailtrain.planning.observed import Unreachable
 from tailtrain.tailnet.daemon import current_netmap
+from tailtrain.tailnet.preflight import check_hosts
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     from pyinfra.api.host import Host
 
@@ -41,11 +43,21 @@ def connect(logins: Mapping[str, Login], state: State) -> dict[str, Host | str]:
     """
     if not logins:
         return {}
-    names = [(f"@tailscale/{name}", _data(login)) for name, login in logins.items()]
+    found: dict[str, Host | str] = dict(_absent(logins))
+    names = [(f"@tailscale/{name}", _data(login)) for name, login in logins.items() if name not in found]
     inventory = Inventory((names, state.inventory.data), override_data=state.inventory.override_data)
     apart = State(inventory, Config(CONNECT_TIMEOUT=CONNECT_SECONDS), check_for_changes=False)
     apart.cwd = state.cwd
-    return reach(apart.inventory)
+    return found | reach(apart.inventory)
+
+
+def _absent(names: Iterable[str]) -> Iterator[tuple[str, str]]:
+    """Hosts of which the tailnet says that they are not there: a machine that was sold costs no waiting."""
+    for host in check_hosts(current_netmap(), names, now=datetime.now(UTC)):
+        if host.problem is not None:
+            yield host.name, str(host.problem).removeprefix(f"{host.name}: ")
+        elif not host.online and not host.is_self:
+            yield host.name, host.warnings[0]
 
 
 def _data(login: Login) -> dict[str, Any]:
