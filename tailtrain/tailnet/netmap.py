@@ -7,17 +7,15 @@ so that other versions of the daemon are understood.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from difflib import get_close_matches
-from typing import TYPE_CHECKING
+from functools import cached_property
 
 import msgspec
 
-from tailtrain.errors import DaemonError, UnknownHostError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
+from tailtrain.errors import DaemonError
+from tailtrain.tailnet.names import ambiguous, unknown
 
 _FUNNEL_HOST_NAME = "funnel-ingress-node"
 _MULLVAD_SUFFIX = ".mullvad.ts.net"
@@ -108,7 +106,7 @@ class Peer:
         return "unknown"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Netmap:
     """The tailnet at one moment."""
 
@@ -130,18 +128,24 @@ class Netmap:
             UnknownHostError: nobody, or more than one machine, is called that.
         """
         wanted = name.strip().rstrip(".").lower()
-        everyone = (self.me, *self.peers)
-        # The most exact first: a name that the tailnet made unique wins over what a machine calls itself.
-        for matches in (
-            [peer for peer in everyone if wanted in (peer.dns_name.lower(), *peer.addresses)],
-            [peer for peer in everyone if peer.name == wanted],
-            [peer for peer in everyone if peer.host_name.lower() == wanted],
-        ):
+        for names in self._names:
+            matches = names.get(wanted, [])
             if len(matches) > 1:
-                raise _ambiguous(name, matches)
+                raise ambiguous(name, matches)
             if matches:
                 return matches[0]
-        raise _unknown(name, everyone)
+        raise unknown(name, (self.me, *self.peers))
+
+    @cached_property
+    def _names(self) -> tuple[dict[str, list[Peer]], ...]:
+        """Who is called what, the most exact first: what the tailnet made unique wins over own names."""
+        exact, short, own = (defaultdict[str, list[Peer]](list) for _ in range(3))
+        for peer in (self.me, *self.peers):
+            for each in {peer.dns_name.lower(), *peer.addresses}:
+                exact[each].append(peer)
+            short[peer.name].append(peer)
+            own[peer.host_name.lower()].append(peer)
+        return exact, short, own
 
     def namesakes(self, peer: Peer) -> tuple[Peer, ...]:
         """Other machines with the same own host name, as a machine that was set up twice has."""
@@ -271,29 +275,3 @@ def _moment(text: str | None) -> datetime | None:
 
 def _on(moment: datetime | None) -> str:
     return f" on {moment:%Y-%m-%d}" if moment else ""
-
-
-def _ambiguous(name: str, matches: Iterable[Peer]) -> UnknownHostError:
-    found = "; ".join(
-        f"{peer.dns_name or peer.host_name} at {peer.address}{'' if peer.online else ', offline'}"
-        for peer in matches
-    )
-    return UnknownHostError(
-        "more than one machine of the tailnet has this name",
-        host=name,
-        found=found,
-        fix="Put the full DNS name or the address into the inventory, or remove the machine that is gone",
-    )
-
-
-def _unknown(name: str, everyone: Iterable[Peer]) -> UnknownHostError:
-    names = sorted({peer.name for peer in everyone if peer.name})
-    near = get_close_matches(name.split(".", maxsplit=1)[0].lower(), names, n=3, cutoff=0.6)
-    shown = 12
-    known = ", ".join(names[:shown]) + (f" and {len(names) - shown} more" if len(names) > shown else "")
-    return UnknownHostError(
-        "no machine of the tailnet has this name",
-        host=name,
-        found=known or "an empty tailnet",
-        fix=f"Did you mean {' or '.join(near)}?" if near else "See `tailscale status` for the names",
-    )
