@@ -62,7 +62,9 @@ class _Commands(click.Group):
         try:
             return super().invoke(ctx)
         except TailtrainError as error:
-            click.secho(f"Error: {error}", err=True, fg="red")
+            from tailtrain.planning.secrets import masked  # noqa: PLC0415 - only errors need it
+
+            click.secho(f"Error: {masked(str(error), prose=True)}", err=True, fg="red")
             ctx.exit(EXIT_LOCKED if isinstance(error, LockedError) else EXIT_ERROR)
 
 

@@ -7,13 +7,21 @@ from typing import TYPE_CHECKING
 from pyinfra.api.exceptions import PyinfraError
 
 from tailtrain.exit_codes import EXIT_LOCKED
+from tailtrain.planning.secrets import masked
 
 if TYPE_CHECKING:
     from types import TracebackType
 
 
 class Refused(PyinfraError):  # noqa: N818 - it is no fault of the program
-    """Stops pyinfra, which prints the message and exits 1."""
+    """Stops pyinfra, which prints the message and exits 1.
+
+    Args:
+        message: what stands against going on; secrets in it are masked.
+    """
+
+    def __init__(self, message: str) -> None:
+        super().__init__(masked(message, prose=True))
 
     # pyinfra would put the file and line that raised it before the message: right for an error in a
     # deploy file, noise for a sentence meant for the person. Context managers set this on the way up.

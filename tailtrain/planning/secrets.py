@@ -35,7 +35,7 @@ _HINTS = re.compile(
 _NAMED = re.compile(
     r"""(?: (?P<quote>\\*["']) (?P<quoted>[^"'\\\n]{1,100}+) (?P=quote)
           | (?<![\w.-]) (?P<flag>(?=-))? (?P<bare>[\w.-]++) )
-        (?: [ \t]* (?: ={1,3}>? | :=+ | [+?]= | :(?![:/\\]) ) [ \t]* | (?(flag)[ \t]+|(?!)) )""",
+        (?: [ \t]* (?P<sets_off> ={1,3}>? | :=+ | [+?]= | :(?![:/\\]) ) [ \t]* | (?(flag)[ \t]+|(?!)) )""",
     re.VERBOSE,
 )
 _PEM = re.compile(r"-----BEGIN [^-\n]*-----(.*?)(?:-----END [^-\n]*-----|\Z)", re.DOTALL)
@@ -97,16 +97,21 @@ def is_secret_name(name: str) -> bool:
     return bool(_STRONG.search(_letters(name.lower())) or parts & _WORDS) and not parts & _ABOUT
 
 
-def masked(text: str) -> str:
-    """A text with `***` in place of each secret, and as many lines as before."""
-    return "\n".join(line.shown() for line in masked_lines(text))
+def masked(text: str, *, prose: bool = False) -> str:
+    """A text with `***` in place of each secret, and as many lines as before.
+
+    Args:
+        text: what is to be shown.
+        prose: a sentence, in which `the token: it is wrong` is no value of that name; `token=it` still is.
+    """
+    return "\n".join(line.shown() for line in masked_lines(text, prose=prose))
 
 
-def masked_lines(text: str) -> list[MaskedLine]:
-    """The lines of a text (between line feeds), each around its secrets."""
+def masked_lines(text: str, *, prose: bool = False) -> list[MaskedLine]:
+    """The lines of a text (between line feeds), each around its secrets; `prose` as for `masked`."""
     lines = text.split("\n")
     starts = list(accumulate((len(line) + 1 for line in lines), initial=0))
-    spans = iter(_apart([*_pem(text), *_shaped_and_named(text, lines, starts)]))
+    spans = iter(_apart([*_pem(text), *_shaped_and_named(text, lines, starts, prose=prose)]))
     span = next(spans, None)
     found = []
     for line, start in zip(lines, starts, strict=False):
@@ -150,7 +155,7 @@ def _pem(text: str) -> Iterator[_Span]:
         yield from ((*match.span(1), "PEM") for match in _PEM.finditer(text))
 
 
-def _shaped_and_named(text: str, lines: list[str], starts: list[int]) -> Iterator[_Span]:
+def _shaped_and_named(text: str, lines: list[str], starts: list[int], *, prose: bool) -> Iterator[_Span]:
     for line, start in zip(lines, starts, strict=False):
         if not _suspicious(line):
             continue
@@ -159,6 +164,8 @@ def _shaped_and_named(text: str, lines: list[str], starts: list[int]) -> Iterato
             yield (*match.span(kind), kind)
         for match in _NAMED.finditer(text, start, start + len(line)):
             name = match["quoted"] or match["bare"]
+            if prose and match["bare"] and match["sets_off"] == ":":
+                continue
             if is_secret_name(name):
                 yield (*_value(text, match, name, start), name.lstrip("-"))
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import stat
+import subprocess
+import sys
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
@@ -16,9 +18,6 @@ from tailtrain.planning.document import decode, encode
 from tailtrain.planning.document_of import document_of
 from tailtrain.planning.observed import LockHolder
 from tests.plans.situations import Situation
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def test_a_saved_plan_is_for_its_owner_alone_and_replaces_the_one_before(tmp_path: Path) -> None:
@@ -53,3 +52,17 @@ def test_the_exit_code_says_what_stands_most_in_the_way() -> None:
     lock = LockHolder("t", "ann@desk", "noon", "")
     plans = (idle, fresh, away, replace(away, lock=lock), replace(idle, lock=lock))
     assert [exit_code(document_of(plan)) for plan in plans] == [0, 2, 3, 4, 4]
+
+
+def test_a_secret_in_a_wrong_setting_is_not_repeated(tmp_path: Path) -> None:
+    (tmp_path / "inventory.py").write_text(
+        'primary = [("@local", {"cores": 1, "ram_gb": 4, "storage_gb": 9})]\n'
+    )
+    (tmp_path / "group_data").mkdir()
+    (tmp_path / "group_data" / "all.py").write_text('storage_backend = "hf_QXZQXZQXZ"\n')
+    command = [str(Path(sys.executable).with_name("tailtrain")), "config", "--json"]
+    ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert ended.returncode == 1
+    assert "storage_backend" in ended.stderr
+    assert "***" in ended.stderr
+    assert "QXZ" not in ended.stdout + ended.stderr

@@ -149,6 +149,12 @@ def test_nothing_that_planning_writes_is_taken_for_a_secret() -> None:
             assert masked(change.after) == change.after
 
 
+def test_a_sentence_keeps_what_follows_a_colon_but_no_value() -> None:
+    assert masked("5af3 is not the lock's token: it was broken", prose=True).endswith("token: it was broken")
+    for text in ("refused (token=abc)", '{"token": "abc"}', "see https://me:abc@host/", "key: hf_abcabcabc"):
+        assert "abc" not in masked(text, prose=True)
+
+
 def test_what_stands_around_a_secret_stays() -> None:
     assert masked('{"token": "abc", "port": 45}') == '{"token": "***", "port": 45}'
     assert masked('Environment=A=b "TOKEN=c d" E=f') == 'Environment=A=b "TOKEN=***" E=f'
