@@ -149,11 +149,8 @@ class Netmap:
 
     def namesakes(self, peer: Peer) -> tuple[Peer, ...]:
         """Other machines with the same own host name, as a machine that was set up twice has."""
-        return tuple(
-            other
-            for other in (self.me, *self.peers)
-            if other != peer and other.host_name and other.host_name.lower() == peer.host_name.lower()
-        )
+        alike = self._names[-1].get(peer.host_name.lower(), ()) if peer.host_name else ()
+        return tuple(other for other in alike if other != peer)
 
 
 def parse_status(document: bytes | str, *, read_at: float = 0.0) -> Netmap:
