@@ -68,6 +68,8 @@ def machines_of(netmap: Netmap, devices: Sequence[Device] = (), *, now: datetime
 
 def impossible(machine: Machine) -> str | None:
     """Why a machine need not even be asked whether it can be a node; None where it can be asked."""
+    if not machine.address:
+        return "has no address in the tailnet"
     if machine.os not in ("linux", ""):
         return f"{machine.system}: nodes are Linux with systemd"
     if machine.expired:
