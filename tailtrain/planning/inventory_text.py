@@ -171,7 +171,7 @@ def _inserted(text: str, node: ast.List, entry: str) -> str:
     comma = "," if place.wants_comma else ""
     if "\n" not in text[place.opened : place.closed]:
         if not node.elts:
-            return f"{head}{newline}{INDENT}{entry},{newline}{rest}"
+            return f"{head}{newline}{INDENT}{entry},{newline}{tail}{rest}"
         return f"{head}{comma} {entry}{tail}{rest}"
     before = f"{head}{comma}{tail}"
     start = before.rfind("\n") + 1

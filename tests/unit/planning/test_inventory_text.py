@@ -54,7 +54,7 @@ def test_a_line_is_added_to_the_inventory_of_this_project() -> None:
     ("text", "changed"),
     [
         ("compute = []\n", f"compute = [\n    {LINE},\n]\n"),
-        ("compute = [  ]  # none\n", f"compute = [\n    {LINE},\n]  # none\n"),
+        ("compute = [  ]  # none\n", f"compute = [\n    {LINE},\n  ]  # none\n"),
         ("compute = [('a', {})]\n", f"compute = [('a', {{}}), {LINE}]\n"),
         ("compute = [('a', {}), ]\n", f"compute = [('a', {{}}), {LINE} ]\n"),
         ("compute: list = ['a', 'b']", f"compute: list = ['a', 'b', {LINE}]"),
