@@ -93,7 +93,7 @@ class Gate(BaseStateCallback):
             self._lost = error
             raise
         if left is not None:
-            click.echo(f"    the deploy lock was left behind: {left}; taken over", err=True)
+            click.echo(f"    took over the deploy lock of a process that is gone: {left}", err=True)
 
     def operation_start(self, state: State, op_hash: str) -> None:  # type: ignore[override]
         """Called by pyinfra before an operation runs on any host.

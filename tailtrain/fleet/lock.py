@@ -92,7 +92,7 @@ class DeployLock:
     def require(self) -> str | None:
         """Hold the lock from now on: take it, or take it again where the connection was cut.
 
-        Gives whose lock was found left behind by a process that is gone, in words, where there was one.
+        Gives, in words, who had it before, where that was a process that is gone without having let go of it.
 
         Raises:
             LockedError: somebody else is deploying, has deployed since the plan was made, or broke the lock.
@@ -109,7 +109,7 @@ class DeployLock:
             if record is not None:
                 self._taken = True
                 left = record.get("left_by")
-                return f"{described(left)}, and is gone without having ended it" if left else None
+                return described(left) if left else None
             self.release()
         asking.kill()
         raise self._refusal(self._holder.get())

@@ -158,15 +158,13 @@ class Results(BaseStateCallback):
 
     def found(self, state: State) -> list[HostResult]:
         """What became of each host so far."""
-        stopped, left_out = {}, set()
-        for host in state.inventory:
-            if not state.is_host_in_limit(host):
-                left_out.add(host.name)
-            missed = [op for op in state.get_op_order() if op in state.ops[host]]
-            missed = [op for op in missed if (host.name, op) not in self._done]
-            if missed:
-                stopped[host.name] = _name(state, missed[0])
         hosts = {host.name: host for host in state.inventory}
+        left_out = {name for name, host in hosts.items() if not state.is_host_in_limit(host)}
+        order, stopped = state.get_op_order(), {}
+        for name, host in hosts.items():
+            missed = (op for op in order if op in state.ops[host] and (name, op) not in self._done)
+            if first := next(missed, None):
+                stopped[name] = _name(state, first)
         failures = {name: _failure(state, hosts[name], op) for name, op in self._failed.items()}
         for host in state.failed_hosts:
             if host in state.activated_hosts:
