@@ -85,7 +85,7 @@ def test_a_template_that_fails_for_one_host_changes_nothing_on_any(project: Proj
             done = project.run(*command)
             said = done.stdout + done.stderr
             assert done.returncode == 1
-            assert re.search(r"judge, netcup-router: templates/\S+.service.j2, line \d+: .*'nope' is undefined", said)
+            assert re.search(r"judge, netcup-router: templates/\S+, line \d+: .*'nope' is undefined", said)
             assert "Traceback" not in said
         assert {node: traces(project, node) for node in NODES} == before
     finally:
