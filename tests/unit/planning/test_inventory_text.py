@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 
 import pytest
-from hypothesis import assume, given
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from tailtrain.errors import DeclarationError
@@ -141,6 +141,7 @@ ENTRIES = st.builds(
 GAPS = st.sampled_from(["", " ", "\n", "\n    ", "  # a, comment]\n", "\n\n", "\r\n", "\t"])
 
 
+@settings(deadline=None)  # a busy machine is no failure
 @given(
     items=st.lists(st.sampled_from(["'a'", '("ä", {"cores": 1})', "('c',\n {})", "[1, (2)]", '"]"'])),
     gaps=st.lists(GAPS, min_size=12, max_size=12),
@@ -166,6 +167,7 @@ def test_whatever_the_layout_exactly_the_entry_is_new(
     assert all(sign in rest for sign in text)
 
 
+@settings(deadline=None)
 @given(primary=ENTRIES, compute=st.lists(ENTRIES, max_size=5), names=st.lists(NAMES, max_size=3))
 def test_a_new_inventory_reads_as_it_was_meant(
     primary: Entry, compute: list[Entry], names: list[str]
