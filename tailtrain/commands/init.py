@@ -62,6 +62,7 @@ def init(
     click.echo(f"Asking {len(names)} machines for their hardware...", err=True)
     found = read_newcomers(names, ssh_user=ssh_user)
     left_out |= {newcomer.name: newcomer.reason for newcomer in found if newcomer.entry is None}
+    left_out = dict(sorted(left_out.items()))
     if hosts and left_out:
         _refuse(left_out)
     entries = [newcomer.entry for newcomer in found if newcomer.entry is not None]
