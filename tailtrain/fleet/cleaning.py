@@ -18,6 +18,7 @@ from tailtrain.fleet import probe, session, undo
 from tailtrain.fleet.operations import Commands, where_planned, write_receipt
 from tailtrain.fleet.steps import must, step
 from tailtrain.planning.observed import Unreachable
+from tailtrain.planning.parts import counted
 from tailtrain.tailnet.commands import BinaryStdin
 
 if TYPE_CHECKING:
@@ -45,10 +46,10 @@ def prune() -> Commands:
 
 def _prune(host: Host) -> None:
     now = session.current()
-    _require_all_verified(now)
-    paths = [path for removal in now.plan.host(host.name).removals for path in removal.paths]
-    names = b"\0".join(path.encode() for path in paths)
-    remove = ["xargs", "--null", "rm", "-rf", "--"]
+    spared = any(removal.data for removal in now.plan.host(host.name).removals) and not _all_verified(now)
+    removals = [removal for removal in now.plan.host(host.name).removals if not (removal.data and spared)]
+    names = b"\0".join(path.encode() for removal in removals for path in removal.paths)
+    remove = ["xargs", "--null", "--no-run-if-empty", "rm", "-rf", "--"]
     must(host, remove, stdin=BinaryStdin([names]), what="remove what is no longer needed", timeout=900)
 
 
@@ -60,9 +61,9 @@ def clean() -> Commands:
 
 def _clean(host: Host, left: DepartedHost) -> None:
     now = session.current()
-    _require_all_verified(now)
-    undo.clean(host)
-    now.cleaned.add(left.name)
+    if _all_verified(now):
+        undo.clean(host)
+        now.cleaned.add(left.name)
 
 
 @operation()
@@ -94,33 +95,30 @@ def _do_on_departed(key: str, work: Callable[[Host, DepartedHost], None]) -> Non
     Pool(64).map(do, [left for left in now.plan.departed if left.does(key)])
 
 
-def _require_all_verified(now: Session) -> None:
-    """Ask all hosts, once, whether they have every chunk that is theirs, with the right hash.
-
-    Raises:
-        FleetError: naming a host that does not, or does not answer.
-    """
+def _all_verified(now: Session) -> bool:
+    """Whether all hosts have every chunk that is theirs, with the right hash; asked once, said once if not."""
     with _verifying:
-        if now.verified:
-            return
-        state = context.ctx_state.get()
-        found = probe.probe(
-            list(state.inventory), set(state.active_hosts), now.plan.datasets, now.bundle.material
-        )
-        for plan in now.plan.hosts:
-            answer = found[plan.node.hostname]
-            if isinstance(answer, Unreachable):
-                raise FleetError(
-                    "nothing is removed: it cannot say whether it has what is its own",
-                    host=answer.node,
-                    found=answer.reason,
-                    fix="Run the same command again when it is back",
-                )
-            if lacking := plan.wanted_chunks - answer.chunks:
-                raise FleetError(
-                    "nothing is removed: it lacks chunks that it owns",
-                    host=answer.node,
-                    found=f"{len(lacking)} of {len(plan.wanted_chunks)} missing or damaged",
-                    fix="Run the same command again",
-                )
-        now.verified = True
+        if now.verified is None:
+            lacking = _lacking(now)
+            now.verified = not lacking
+            if lacking:
+                click.echo(f"    {lacking}; so nothing of the data sets is removed anywhere yet", err=True)
+        return now.verified
+
+
+def _lacking(now: Session) -> str:
+    """The first host that has not what is its own, or cannot say so; empty where all have."""
+    state = context.ctx_state.get()
+    found = probe.probe(
+        list(state.inventory), set(state.active_hosts), now.plan.datasets, now.bundle.material
+    )
+    failed = {host.name for host in state.failed_hosts}
+    for plan in now.plan.hosts:
+        name, answer = plan.node.hostname, found[plan.node.hostname]
+        if name in failed:
+            return f"{name} failed"
+        if isinstance(answer, Unreachable):
+            return f"{name} does not answer"
+        if lacking := plan.wanted_chunks - answer.chunks:
+            return f"{name} lacks {counted(len(lacking), 'chunk')} of its own"
+    return ""

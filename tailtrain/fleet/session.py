@@ -48,7 +48,7 @@ class Session:
     """Everything that one deploy knows.
 
     `departed` has each host that left, connected, or the reason why not; `cleaned` fills with those that are
-    done with. `verified` says that all hosts were found to have what is their own. `reports` fills after
+    done with. `verified` says whether all hosts were found to have what is their own (None: not asked yet). `reports` fills after
     training with each node's last status, `rates` with bytes per second to a host. `gate` stands in a deploy,
     not where a plan is only looked at.
     """
@@ -61,7 +61,7 @@ class Session:
     identities: dict[str, tuple[bytes, str]]
     departed: dict[str, Host | str] = field(default_factory=dict)
     cleaned: set[str] = field(default_factory=set)
-    verified: bool = False
+    verified: bool | None = None
     reports: dict[str, dict[str, Any] | None] = field(default_factory=dict)
     rates: dict[str, float] = field(default_factory=dict)
     gate: Gate | None = None

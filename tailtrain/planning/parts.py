@@ -49,12 +49,16 @@ class Drift:
 
 @dataclass(frozen=True)
 class Removal:
-    """Something of ours that a host no longer needs: the files, the bytes that this frees, and the rule."""
+    """Something of ours that a host no longer needs: the files, the bytes that this frees, and the rule.
+
+    `data` says that it is of a data set, so that every host must have verified what is its own before it goes.
+    """
 
     what: str
     why: str
     paths: tuple[str, ...]
     bytes: int
+    data: bool = False
 
 
 @dataclass(frozen=True)

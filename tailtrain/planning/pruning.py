@@ -74,6 +74,7 @@ def _chunks(
             "owned by other nodes now",
             tuple(f"{layout.CHUNK_DIR}/{sha256}" for sha256 in released),
             sum(sizes.get(sha256, 0) for sha256 in released),
+            data=True,
         )
     if answer.stray_chunks:
         yield Removal(
@@ -81,6 +82,7 @@ def _chunks(
             "of no declared data set",
             tuple(f"{layout.CHUNK_DIR}/{name}" for name in sorted(answer.stray_chunks)),
             sum(answer.stray_chunks.values()),
+            data=True,
         )
     manifests = sorted(answer.manifests - {dataset.manifest_id for dataset in datasets})
     if manifests:
@@ -89,6 +91,7 @@ def _chunks(
             "of no declared data set",
             tuple(f"{layout.MANIFEST_DIR}/{manifest}.json" for manifest in manifests),
             0,
+            data=True,
         )
 
 
