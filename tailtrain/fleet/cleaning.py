@@ -96,7 +96,7 @@ def _do_on_departed(key: str, work: Callable[[Host, DepartedHost], None]) -> Non
 
 
 def _all_verified(now: Session) -> bool:
-    """Whether all hosts have every chunk that is theirs, with the right hash; asked once, said once if not."""
+    """Whether all hosts have every chunk that is theirs, with the right hash; asked and said once."""
     with _verifying:
         if now.verified is None:
             lacking = _lacking(now)

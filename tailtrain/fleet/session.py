@@ -48,9 +48,9 @@ class Session:
     """Everything that one deploy knows.
 
     `departed` has each host that left, connected, or the reason why not; `cleaned` fills with those that are
-    done with. `verified` says whether all hosts were found to have what is their own (None: not asked yet). `reports` fills after
-    training with each node's last status, `rates` with bytes per second to a host. `gate` stands in a deploy,
-    not where a plan is only looked at.
+    done with. `verified` says whether all hosts were found to have what is their own (None: not asked yet).
+    `reports` fills after training with each node's last status, `rates` with bytes per second to a host.
+    `gate` stands in a deploy, not where a plan is only looked at.
     """
 
     project: Path

@@ -51,7 +51,7 @@ class Drift:
 class Removal:
     """Something of ours that a host no longer needs: the files, the bytes that this frees, and the rule.
 
-    `data` says that it is of a data set, so that every host must have verified what is its own before it goes.
+    `data` says that it is of a data set: every host must have verified what is its own before it goes.
     """
 
     what: str
