@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import shutil
+import json
+import shlex
 import subprocess
 import time
 from typing import TYPE_CHECKING
@@ -13,6 +14,8 @@ from lab import state
 from lab.cache import locked
 from lab.lab import Lab
 from lab.settings import Settings
+from tailtrain.data import send
+from tailtrain.fleet import lock_program
 from tailtrain.planning.receipt import Login, Receipt
 from tests.lab.project import STATE, Project
 
@@ -36,10 +39,16 @@ REMAINS = (
     " systemctl list-units --all --plain --no-legend 'tailtrain*';"
     " systemctl list-unit-files --no-legend 'tailtrain*'; pgrep -f '[t]ailtrain.worker'; true"
 )
+IDLE = (
+    "mkdir -p {place}/bin; cd {place}; printf '#!/bin/sh\\nexec sleep 600\\n' > bin/python;"
+    " chmod 755 bin/python; touch .complete"
+)
 # Runs inside pyinfra, whose own inventory does not have the host.
 DRAINING = """
 from pyinfra import context
 from tailtrain.fleet import departed, undo
+from tailtrain.data import send
+from tailtrain.fleet import lock_program
 from tailtrain.planning.receipt import Login
 
 logins = {"beta": Login("deploy", sudo=True), "nobody": Login()}
@@ -73,15 +82,20 @@ class Trio(Project):
     def remains(self, host: str) -> str:
         return self.on(host, REMAINS).strip()
 
-    def give_environment(self, host: str) -> None:
-        """Let a host have its system as the lab made it: with the worker's environment, which takes long."""
-        self.lab.host(host).power_cut()
-        removed = self.lab.settings.host_dir(host) / "upper/opt/tailtrain"
-        if removed.is_dir():
-            shutil.rmtree(removed)
-        else:
-            removed.unlink(missing_ok=True)
-        self.lab.host(host).boot()
+    def give_environments(self) -> None:
+        """Let all hosts have a worker's environment again, as nothing here trains.
+
+        The primary gets the one of its system, 30,000 files that take long to remove; the others a program
+        that does nothing.
+        """
+        primary, *others = HOSTS
+        self.lab.host(primary).power_cut()
+        (self.lab.settings.host_dir(primary) / "upper/opt/tailtrain").unlink(missing_ok=True)
+        self.lab.host(primary).boot()
+        for host in others:
+            # Unequal speeds are of no interest here.
+            self.lab.host(host).set_cpu_quota(None)
+            self.on(host, IDLE.format(place=self.on(primary, "echo /opt/tailtrain/env/*").strip()))
 
 
 @pytest.fixture(scope="module")
@@ -92,7 +106,8 @@ def trio(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Trio]:
         lab = Lab(Settings(name="undo"))
         lab.down()
         trio = Trio(lab, tmp_path_factory.mktemp("trio"))
-        lab.up(trio.folder / "inventory.py")
+        lab.up(trio.folder / "inventory.py", bare=HOSTS[1:])
+        trio.give_environments()
         trio.install()
         yield trio
         lab.down()
@@ -112,6 +127,26 @@ def test_a_plan_comes_first_and_without_a_yes_nothing_is_done(trio: Trio) -> Non
         assert trio.on(host, f"test -d {STATE}/chunks && test -f /etc/tailtrain/worker.json && echo there")
 
 
+def test_while_somebody_deploys_nothing_is_undone(trio: Trio) -> None:
+    request = {
+        "do": "hold", "folder": lock_program.FOLDER, "token": "f00d", "who": "me@elsewhere", "plan": "a plan",
+        "expected": 0, "resumes": False, "silence_seconds": 60.0,
+    }  # fmt: skip
+    deploys = trio.on("alpha", f"cat {lock_program.FOLDER}/last.json 2>/dev/null || echo '{{}}'")
+    request["expected"] = json.loads(deploys).get("deploys", 0)
+    command = trio.lab.host("alpha").command(shlex.split(send.command()))
+    with subprocess.Popen(command, stdin=subprocess.PIPE) as holder:
+        assert holder.stdin is not None
+        holder.stdin.write(send.program(lock_program) + json.dumps(request).encode() + b"\n")
+        holder.stdin.flush()
+        trio.on("alpha", f"until test -s {lock_program.FOLDER}/holder.json; do sleep 0.1; done")
+        said = trio.destroy(4, "--yes")
+        assert "me@elsewhere is deploying plan a plan" in said
+        assert "tailtrain unlock f00d" in said
+        holder.stdin.close()
+    assert trio.on("gamma", f"test -d {STATE}/chunks && echo there")
+
+
 def test_a_folder_on_a_disk_of_its_own_is_named_and_nothing_there_is_touched(trio: Trio) -> None:
     trio.on("gamma", f"mkdir /srv/disk; cp -a {STATE}/. /srv/disk; mount --bind /srv/disk {STATE}")
     try:
@@ -129,7 +164,7 @@ def test_a_host_that_left_is_drained_from_within_a_deploy_of_the_others(trio: Tr
     (trio.folder / "deploys" / "draining.py").write_text(DRAINING)
     done = trio.run("pyinfra", "-y", "inventory.py", "deploys/draining.py")
     assert done.returncode == 0, done.stderr
-    assert "beta there False True" in done.stdout
+    assert "beta there False True" in done.stdout, done.stdout
     assert "nobody gone False False" in done.stdout
     shown = trio.on(
         "beta", "systemctl is-active tailtrain-worker; systemctl is-enabled tailtrain-worker; true"
@@ -189,8 +224,7 @@ def test_killed_midway_it_is_finished_by_the_next_one_and_a_host_that_is_away_is
 
 
 def test_a_first_install_after_an_undo_works(trio: Trio) -> None:
-    for host in HOSTS:
-        trio.give_environment(host)
+    trio.give_environments()
     trio.install()
     done = trio.run("tailtrain", "plan")
     assert done.returncode == 2, done.stderr
