@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from tailtrain.planning.plan import counted, megabytes
@@ -25,13 +26,18 @@ if TYPE_CHECKING:
 
 __all__ = ["printable", "render_plan", "summary", "table"]
 
-# How the summary speaks of a host of each verdict, in this order.
+# How the summary speaks of hosts with these verdicts, in this order; others are spoken of as they are.
 _VERDICTS = {
     "first install": "to install",
     "restart the worker": "to restart",
     "start the worker": "to start",
     "update": "to update",
+    "validate": "to validate",
+    "clean up": "to clean up",
+    "new receipt": "to get a receipt",
+    "goes on training": "going on training",
 }
+_SAID_ELSEWHERE = ("no change", "unknown")
 
 
 def render_plan(document: PlanDocument, *, diff: bool = False, read_only: bool = False) -> str:
@@ -68,10 +74,12 @@ def summary(document: PlanDocument) -> str:
     if not document.changes:
         are = "is" if totals.unchanged == 1 else "are"
         return f"No changes: {counted(totals.unchanged, 'host')} {are} as declared.{tail}"
+    found = Counter(host.verdict for host in document.hosts if host.verdict not in _SAID_ELSEWHERE)
     parts: list[str] = []
-    for verdict, words in _VERDICTS.items():
-        if number := sum(host.verdict == verdict for host in document.hosts):
-            parts.append(f"{counted(number, 'host') if not parts else number} {words}")
+    for verdict in dict.fromkeys([*_VERDICTS, *found]):
+        if number := found[verdict]:
+            words = _VERDICTS.get(verdict, verdict)
+            parts.append(f"{number if parts else counted(number, 'host')} {words}")
     if leaving := sum(bool(host.actions) for host in document.departed):
         parts.append(f"{leaving} leaving")
     if totals.unchanged:

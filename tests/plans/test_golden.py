@@ -22,7 +22,7 @@ import pytest
 from tailtrain.errors import DeclarationError
 from tailtrain.planning.document import decode, encode, schema
 from tailtrain.planning.document_of import document_of
-from tailtrain.planning.render import render_plan
+from tailtrain.planning.render import render_plan, summary
 from tailtrain.planning.text import WIDTH
 from tests.plans.situations import PROJECT
 
@@ -74,6 +74,20 @@ def test_the_plan_fits_into_eighty_columns(case: Path) -> None:
         return
     plan, _, _ = text.partition("\n  --- ")  # lines of files are as long as they are
     assert [line for line in plan.splitlines() if len(line) > WIDTH] == []
+
+
+@pytest.mark.parametrize("case", CASES, ids=[case.name for case in CASES])
+def test_the_summary_counts_every_host_once(case: Path) -> None:
+    try:
+        document = document_of(situation_of(case).plan())
+    except DeclarationError:
+        return
+    said = summary(document)
+    if said.startswith("Plan: "):
+        hosts = [int(part.split()[0]) for part in said.removeprefix("Plan: ").split(";")[0].split(", ")]
+        leaving = sum(bool(host.actions) for host in document.departed)
+        assert sum(hosts) == document.totals.hosts - document.totals.unknown + leaving
+    assert all(host.name in said for host in document.hosts if host.unknown)
 
 
 @pytest.mark.parametrize("case", CASES, ids=[case.name for case in CASES])
