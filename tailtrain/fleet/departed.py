@@ -104,15 +104,15 @@ def for_planning(logins: Mapping[str, Login], found: Mapping[str, Host | str]) -
 def _for_planning(name: str, login: Login, answer: Belongings | Unreachable) -> DepartedFound:
     if isinstance(answer, Unreachable):
         return DepartedFound(name, login, gone=_gone(name), unreachable=answer.reason)
-    if obstacle := answer.obstacle:
-        return DepartedFound(name, login, unreachable=obstacle)
     run = answer.unfinished
     return DepartedFound(
         name,
         login,
-        working=answer.busy,
+        # What must not be removed can be stopped all the same.
+        unreachable=answer.obstacle or None,
+        working=answer.busy and answer.superuser,
         run=run.run_id if run else "",
-        bytes=None if answer.nothing else answer.bytes,
+        bytes=None if answer.nothing or answer.obstacle else answer.bytes,
     )
 
 

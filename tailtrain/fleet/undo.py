@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from gevent.pool import Pool
 
 from tailtrain.errors import FleetError
-from tailtrain.fleet import remote, undo_program
+from tailtrain.fleet import belongings_program, remote, undo_program
 from tailtrain.fleet.steps import must
 from tailtrain.planning import layout
 from tailtrain.planning.environment import FINISHED
@@ -27,6 +27,7 @@ FOLDERS = (layout.CONFIG_DIR, layout.ENVIRONMENT_DIR, layout.CODE_DIR, layout.ST
 """What is removed, in this order: without its configuration nothing of the rest can start."""
 
 _REMOVAL_SECONDS = 900
+_PROGRAM = (belongings_program, undo_program)
 
 
 def undo_request(mode: str, *, keep_runs: bool = False) -> dict[str, object]:
@@ -59,7 +60,7 @@ def undo_request(mode: str, *, keep_runs: bool = False) -> dict[str, object]:
 def look(host: Host) -> Belongings | Unreachable:
     """What of ours is on a connected host."""
     try:
-        reply = remote.ask(host, (undo_program,), undo_request("look"), timeout=180)
+        reply = remote.ask(host, _PROGRAM, undo_request("look"), timeout=180)
     except FleetError as error:
         return Unreachable(host.name, str(error).removeprefix(f"{host.name}: "))
     return _belongings(host.name, reply)
@@ -112,7 +113,7 @@ def clean(host: Host, *, keep_runs: bool = False) -> None:
     """
     request = undo_request("remove", keep_runs=keep_runs)
     try:
-        stuck = remote.ask(host, (undo_program,), request, timeout=_REMOVAL_SECONDS)["stuck"]
+        stuck = remote.ask(host, _PROGRAM, request, timeout=_REMOVAL_SECONDS)["stuck"]
     except FleetError as error:
         raise FleetError(
             "the removal did not come to its end",
