@@ -1,0 +1,44 @@
+"""pyinfra's `@fake` connector for a great many hosts that answer alike, each with an identity of its own.
+
+`@fake` itself keeps the `@fake/` in its hosts' names, and pyinfra then counts their groups twice.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pyinfra.connectors.fake import FakeConnector
+from pyinfra.connectors.util import CommandOutput, OutputLine
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pyinfra.api.command import StringCommand
+
+
+class ManyHosts(FakeConnector):
+    """Hosts that are not there."""
+
+    @staticmethod
+    def make_names_data(name: str | None = None) -> Iterator[tuple[str, dict[str, Any], list[str]]]:
+        """Give the host under its plain name."""
+        yield name or "", {}, []
+
+    def run_shell_command(  # type: ignore[override]  # pyinfra passes more than matters here
+        self, command: StringCommand, *_: Any, **__: Any
+    ) -> tuple[bool, CommandOutput]:
+        """Answer the probe, whatever was asked."""
+        del command
+        reply = {**_reply(), "peer_id": f"Qm{self.host.name:0>44}"}
+        reply["hardware"] = {**reply["hardware"], "clock": time.time()}
+        return True, CommandOutput([OutputLine("stdout", json.dumps(reply))])
+
+
+@cache
+def _reply() -> dict[str, Any]:
+    document: dict[str, Any] = json.loads(Path("reply.json").read_text())
+    return document
