@@ -5,7 +5,7 @@
 The hosts answer the probe with what the probe found on this machine, changed to that of a node that was
 provisioned but has nothing of the run yet. So every host gets a share, a configuration that names all others,
 and chunks; what is measured is all of `tailtrain plan` but the network. Prints JSON: the seconds that it
-took, the most memory (bytes) that was in use, the exit code.
+took, by the clock and of processors, the most memory (bytes) that was in use, the exit code.
 """
 
 from __future__ import annotations
@@ -128,7 +128,7 @@ main(["plan"], prog_name="tailtrain")
 
 
 def measure(folder: Path) -> dict[str, float]:
-    """Run `tailtrain plan` there: its seconds, its most memory in bytes, and its exit code."""
+    """Run `tailtrain plan` there: its seconds, by the clock and of processors, peak memory, exit code."""
     environment = {
         **os.environ,
         "TAILTRAIN_STATUS_JSON": str(folder / "status.json"),
@@ -137,7 +137,7 @@ def measure(folder: Path) -> dict[str, float]:
     }
     argv = [sys.executable, "-c", PLAN]
     with (folder / "plan.txt").open("w") as said, (folder / "errors.txt").open("w") as complaints:
-        started = time.monotonic()
+        started, before = time.monotonic(), os.times()
         done = subprocess.run(
             argv,
             check=False,
@@ -147,9 +147,15 @@ def measure(folder: Path) -> dict[str, float]:
             stderr=complaints,
             stdin=subprocess.DEVNULL,
         )
-        seconds = time.monotonic() - started
+        seconds, after = time.monotonic() - started, os.times()
+    processor = after.children_user + after.children_system - before.children_user - before.children_system
     peak = 1024 * int((folder / "peak").read_text())
-    return {"seconds": seconds, "bytes": peak, "exit_code": done.returncode}
+    return {
+        "seconds": seconds,
+        "processor_seconds": processor,
+        "bytes": peak,
+        "exit_code": done.returncode,
+    }
 
 
 def main() -> None:
