@@ -163,7 +163,7 @@ def test_a_document_is_read_and_written_as_it_was(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "command", [["plan"], ["status"], ["logs"], ["report"], ["fetch", "out"], ["config"]]
+    "command", [["plan"], ["status"], ["logs"], ["report"], ["fetch", "out"], ["config"], ["destroy"]]
 )
 def test_a_missing_inventory_is_said(run: Run, tmp_path: Path, command: list[str]) -> None:
     one_sentence(run(tmp_path, *command), "inventory.py: no such inventory", "Name the file with --inventory")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tailtrain.planning import layout
@@ -234,6 +234,7 @@ some_hosts = st.lists(
 )
 
 
+@settings(deadline=None)
 @given(some_hosts)
 def test_no_host_is_missing_and_no_line_can_play_tricks_with_a_terminal(hosts: list[UndoHost]) -> None:
     plan = UndoPlan(tuple(replace(one, name=f"{one.name}-{number}") for number, one in enumerate(hosts)))
