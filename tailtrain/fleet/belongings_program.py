@@ -137,11 +137,12 @@ def runs(folder: str) -> list[Document]:
         place = os.path.join(folder, name)
         model = os.path.join(place, "final", "model.safetensors")
         status = read_json(os.path.join(place, "status.json"))
+        last_round = status.get("round", -1)
         found.append(
             {
                 "run_id": name,
                 "state": str(status.get("state", "")),
-                "round": status.get("round", -1),
+                "round": last_round if isinstance(last_round, int) else -1,
                 "bytes": size_of(place),
                 "model_bytes": size_of(model) if os.path.isfile(model) else 0,
                 "model_sha256": str(
