@@ -21,7 +21,7 @@ from tailtrain.fleet.declared import declared_fleet
 from tailtrain.fleet.host_settings import host_settings_problems
 from tailtrain.fleet.inventory_file import read_inventory
 from tailtrain.fleet.refusal import Refused
-from tailtrain.planning.rehearsal import check_templates
+from tailtrain.planning.rehearsal import check_memory, check_templates
 from tailtrain.spec.problems import Problems, raise_if_any
 from tailtrain.tailnet.connector import TailscaleConnector
 from tailtrain.tailnet.daemon import current_netmap
@@ -41,7 +41,7 @@ WHEELS_VARIABLE = "TAILTRAIN_WHEELS"
 
 
 def gather(project: Path, declared: Declared) -> material.Bundle:
-    """What goes to hosts, collected and looked at: data sets, templates, locks, wheels.
+    """What goes to hosts, collected and looked at: data sets, templates, locks, wheels, the model's size.
 
     Raises:
         TailtrainError: all that is wrong with them.
@@ -55,6 +55,8 @@ def gather(project: Path, declared: Declared) -> material.Bundle:
                 project / WORK_DIR / "datasets",
                 heldout_fraction=settings.heldout_fraction,
             )
+    with problems.gathered():
+        check_memory(declared)
     wheels = settings.wheels or os.environ.get(WHEELS_VARIABLE) or None
     found = []
     with problems.gathered():

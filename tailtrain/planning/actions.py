@@ -24,6 +24,7 @@ from tailtrain.planning.plan import (
 )
 from tailtrain.planning.shares import apportion, q16_weights, usable_cores
 from tailtrain.spec import NetworkNode, NodeReserve, NodeRole
+from tailtrain.spec.problems import Problems
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -70,13 +71,15 @@ def make_plan(
         departed: hosts that have something of this fleet's, and are not declared any more.
 
     Raises:
-        DeclarationError: naming the host and what about it does not fit, before anything is changed anywhere.
+        DeclarationError: naming every host about which something does not fit, before anything is changed.
     """
     settings, nodes = declared.settings, declared.nodes
     answers = {name: answer for name, answer in observed.items() if isinstance(answer, Observation)}
+    problems = Problems()
     for node in nodes:
         if node.hostname in answers:
-            require_supported(node, answers[node.hostname])
+            with problems.gathered():
+                require_supported(node, answers[node.hostname])
     what, who = run_ids(settings, datasets, material, nodes)
     weights = [usable_cores(node, declared.reserves) for node in nodes]
     names = [node.hostname for node in nodes]
@@ -108,16 +111,18 @@ def make_plan(
     hosts = []
     for node, share in zip(nodes, q16_weights(weights), strict=True):
         answer = observed[node.hostname]
-        hosts.append(
-            plan_of_host(fleet, node, answer, share.raw)
-            if isinstance(answer, Observation)
-            else HostPlan(
-                node=node,
-                unreachable=answer.reason,
-                share=share.raw,
-                quotas={domain: quota[node.hostname] for domain, quota in quotas.items()},
+        with problems.gathered():
+            hosts.append(
+                plan_of_host(fleet, node, answer, share.raw)
+                if isinstance(answer, Observation)
+                else HostPlan(
+                    node=node,
+                    unreachable=answer.reason,
+                    share=share.raw,
+                    quotas={domain: quota[node.hostname] for domain, quota in quotas.items()},
+                )
             )
-        )
+    problems.raise_if_any()
     hosts = [_with_report(host, hosts) for host in hosts]
     hosts = [_with_receipt(host) for host in hosts]
     return Plan(

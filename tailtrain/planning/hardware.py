@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from tailtrain.errors import DeclarationError, UnsupportedError
 from tailtrain.planning import layout
 from tailtrain.planning.node_config import NodeLimits
+from tailtrain.spec.problems import Problems
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -30,7 +31,7 @@ def require_supported(node: NetworkNode, answer: Observation) -> None:
     """Refuse a host that cannot be a node, before anything is changed anywhere.
 
     Raises:
-        UnsupportedError: naming the host, what was found and what to do.
+        DeclarationError: naming the host, all that was found, and what to do.
     """
     hardware = answer.hardware
     checks = (
@@ -55,11 +56,14 @@ def require_supported(node: NetworkNode, answer: Observation) -> None:
             "Switch on time synchronisation there (timedatectl set-ntp true)",
         ),
     )
+    problems = Problems()
     for fits, expected, found, fix in checks:
         if not fits:
-            raise UnsupportedError(
-                "this host cannot be a node", host=node.hostname, found=found, expected=expected, fix=fix
+            problem = "this host cannot be a node"
+            problems.found.append(
+                UnsupportedError(problem, host=node.hostname, found=found, expected=expected, fix=fix)
             )
+    problems.raise_if_any()
 
 
 def require_disk(

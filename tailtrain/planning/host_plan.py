@@ -9,6 +9,7 @@ from tailtrain.planning import layout
 from tailtrain.planning.carried import moves_of
 from tailtrain.planning.drift import drift_of, sha256_of
 from tailtrain.planning.hardware import GIB, limits_of, needed_space, require_disk
+from tailtrain.planning.memory import require_memory
 from tailtrain.planning.node_config import Templates, unit_values, worker_document
 from tailtrain.planning.plan import FileChange, HostPlan, Material, Preflight, counted
 from tailtrain.planning.pruning import removals_of
@@ -68,6 +69,8 @@ def plan_of_host(fleet: Fleet, node: NetworkNode, answer: Observation, share: in
     """
     name = node.hostname
     limits, notes = limits_of(node, fleet.reserves[name], answer)
+    settings = fleet.settings
+    require_memory(name, limits.memory_bytes, settings.model, settings.loop, device=limits.device)
     lock = fleet.material.lock_for(limits.device, answer.environments)
     texts = _texts(fleet, name, answer, lock, limits)
     config_sha256 = next(sha256_of(change.after) for change in texts if change.path == layout.CONFIG)

@@ -1,4 +1,4 @@
-"""Templates rendered for every declared node, before any host is asked.
+"""The declaration tried for every node, before any host is asked: templates rendered, memory compared.
 
 The values are those that the declaration gives; what only hosts and data sets can say is stood in for. So a
 template that fails, for whichever node, is found although no host answers.
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from tailtrain.planning import layout
 from tailtrain.planning.datasets import PlannedChunk, PlannedDataset
 from tailtrain.planning.hardware import DEFAULT_NICE, GIB
+from tailtrain.planning.memory import require_memory
 from tailtrain.planning.node_config import NodeLimits, Peer, Templates, unit_values, worker_document
 from tailtrain.planning.placement import Range
 from tailtrain.planning.plan import CPU_LOCK, CUDA_LOCK, Material, quorum_of
@@ -61,6 +62,22 @@ def check_templates(templates: Templates, declared: Declared, material: Material
             with problems.gathered():
                 lock = CUDA_LOCK if limits.device == "cuda" else CPU_LOCK
                 templates.render(f"{unit}.j2", name, unit_values(material, lock, limits))
+    problems.raise_if_any()
+
+
+def check_memory(declared: Declared) -> None:
+    """Compare what training needs with the memory that each node is declared to have.
+
+    Raises:
+        DeclarationError: every node that cannot hold it.
+    """
+    problems, settings = Problems(), declared.settings
+    for node in declared.nodes:
+        limits = _limits(node, declared.reserves[node.hostname])
+        with problems.gathered():
+            require_memory(
+                node.hostname, limits.memory_bytes, settings.model, settings.loop, device=limits.device
+            )
     problems.raise_if_any()
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from tailtrain.errors import DeclarationError
 from tailtrain.planning.node_config import Templates
-from tailtrain.planning.rehearsal import check_templates
+from tailtrain.planning.rehearsal import check_memory, check_templates
 from tailtrain.spec import NodeReserve
 from tests.plans.situations import MATERIAL, NAMES, PROJECT, Situation
 
@@ -65,3 +65,41 @@ def test_a_missing_template_is_named() -> None:
 )
 def test_a_template_is_no_place_for_programs(line: str) -> None:
     assert "cannot be rendered" in refusal(**unit_with(line))
+
+
+def test_a_model_that_no_node_can_hold_is_refused_by_every_name() -> None:
+    situation = Situation().with_settings(model={"layers": 64, "width": 4096, "heads": 4, "context": 1024})
+    with pytest.raises(DeclarationError) as caught:
+        check_memory(situation.declared())
+    lines = str(caught.value).splitlines()
+    assert lines[0] == "4 problems in the declaration"  # hosts of one size are told together
+    assert all("its memory cannot hold the training" in line for line in lines[1:])
+    assert {name for line in lines[1:] for name in NAMES if name in line} == set(NAMES)
+    check_memory(Situation().declared())
+
+
+def test_what_a_node_keeps_for_itself_is_not_the_training_s() -> None:
+    declared = Situation().declared()
+    reserves = {**declared.reserves, "judge": NodeReserve(ram_gb=7)}
+    settings = Situation().with_settings(model={"width": 512, "layers": 8}).declared().settings
+    with pytest.raises(DeclarationError, match="judge: ram_gb: its memory"):
+        check_memory(replace(declared, reserves=reserves, settings=settings))
+
+
+def test_a_host_with_less_memory_than_the_model_needs_is_refused_when_it_answers() -> None:
+    situation = Situation().with_settings(model={"width": 512, "layers": 8})
+    situation.hardware("judge", memory_bytes=2**30)
+    with pytest.raises(DeclarationError, match="judge: ram_gb: its memory cannot hold the training"):
+        situation.plan()
+
+
+def test_everything_about_every_host_is_told_at_once() -> None:
+    situation = Situation()
+    situation.hardware("judge", architecture="aarch64", systemd=False)
+    situation.hardware("architect", disk_free_bytes=0)
+    situation.hardware("qfox", clock_skew_seconds=40.0)
+    with pytest.raises(DeclarationError) as caught:
+        situation.plan()
+    lines = str(caught.value).splitlines()
+    assert lines[0] == "4 problems in the declaration"
+    assert [line.partition(":")[0] for line in lines[1:]] == ["- qfox", "- judge", "- judge", "- architect"]
