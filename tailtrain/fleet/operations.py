@@ -214,11 +214,13 @@ def model() -> Commands:
 
 def _send_model(host: Host) -> None:
     now = session.current()
-    folder = f"{layout.run(now.plan.run_id)}/final"
+    run = layout.run(now.plan.run_id)
+    folder = f"{run}/final"
     primary = context.ctx_state.get().inventory.get_host(now.plan.primary.node.hostname)
     paths = transfer.fetch_model(primary, now.plan.run_id, now.run_dir / "final")
     owner = ["-o", layout.ACCOUNT, "-g", layout.ACCOUNT, "-m", "0750"]
-    must(host, ["install", "-d", *owner, folder], what="make the model's folder")
+    # Both are named, so that both belong to the worker: a node that came after the training has neither.
+    must(host, ["install", "-d", *owner, run, folder], what="make the model's folder")
     transfer.send_paths(host, folder, [(transfer.described(path), path) for path in paths])
 
 
