@@ -112,7 +112,7 @@ class InvalidDeclarationError(DeclarationError):
         ]
         if len(lines) == 1:
             return lines[0]
-        return "\n".join([f"{len(lines)} problems in the declaration", *(f"- {line}" for line in lines)])
+        return "\n".join([f"{len(lines)} problems", *(f"- {line}" for line in lines)])
 
 
 class UnsupportedError(DeclarationError):

@@ -17,7 +17,7 @@ from pyinfra_cli.log import setup_logging
 
 from tailtrain.errors import DeclarationError, FleetError
 from tailtrain.fleet.declared import declared_fleet
-from tailtrain.fleet.early import gather, require_daemon
+from tailtrain.fleet.early import check_tailnet, gather
 from tailtrain.fleet.host_settings import host_settings_problems
 from tailtrain.fleet.inventory_file import read_inventory
 from tailtrain.spec.problems import raise_if_any
@@ -48,7 +48,7 @@ def connected(inventory: Path, *, primary_only: bool = False, planning: bool = F
     declared = declared_fleet(hosts)
     if planning:
         gather(Path.cwd(), declared)
-    require_daemon(hosts)
+    check_tailnet(hosts)
     _begin(state, hosts)
     if primary_only:
         state.limit_hosts = [hosts.get_host(declared.primary.hostname)]

@@ -7,6 +7,7 @@ hand, so the project's asks for `check_before_connecting`.
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +15,7 @@ import click
 from pyinfra_cli.util import parse_cli_arg
 
 from tailtrain.data import cache
-from tailtrain.errors import DeclarationError, TailtrainError
+from tailtrain.errors import DeclarationError, TailtrainError, UnknownHostError
 from tailtrain.fleet import material
 from tailtrain.fleet.datasets import WORK_DIR
 from tailtrain.fleet.declared import declared_fleet
@@ -22,7 +23,7 @@ from tailtrain.fleet.host_settings import host_settings_problems
 from tailtrain.fleet.inventory_file import read_inventory
 from tailtrain.fleet.refusal import Refused
 from tailtrain.planning.rehearsal import check_memory, check_templates
-from tailtrain.spec.problems import Problems, raise_if_any
+from tailtrain.spec.problems import Problems, nearest, raise_if_any
 from tailtrain.tailnet.connector import TailscaleConnector
 from tailtrain.tailnet.daemon import current_netmap
 
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
     from pyinfra.api.inventory import Inventory
 
     from tailtrain.planning.actions import Declared
+
+_MISSPELT = 0.75  # how alike two names must be: one wrong letter of four
 
 PLANNED = frozenset({"train", "provision", "distribute", "train_workers", "aggregate", "validate", "clean"})
 """The deploys that begin with a plan."""
@@ -66,14 +69,38 @@ def gather(project: Path, declared: Declared) -> material.Bundle:
     return found[0]
 
 
-def require_daemon(inventory: Inventory) -> None:
-    """Check that this machine is in the tailnet, where every host is reached through it.
+def check_tailnet(inventory: Inventory) -> None:
+    """Check that this machine is in the tailnet, and that no host's name is a slip of the pen.
+
+    A host that the tailnet does not know counts as one that does not answer, as one that is switched off. But
+    where a machine of nearly that name is there, and nobody declares it, a plan would take that for one
+    that has left the fleet.
 
     Raises:
-        DaemonError: it is not; said here once, instead of by every host.
+        DaemonError: this machine is not in the tailnet; said here once, instead of by every host.
+        DeclarationError: the names that are nearly right.
     """
-    if all(issubclass(host.connector_cls, TailscaleConnector) for host in inventory):
-        current_netmap()
+    ours = [host for host in inventory if issubclass(host.connector_cls, TailscaleConnector)]
+    if len(ours) < len(inventory):
+        return
+    netmap = current_netmap()
+    problems = Problems()
+    declared = {str(host.data.get("ssh_hostname") or host.name).lower() for host in ours}
+    others = [peer.name for peer in (netmap.me, *netmap.peers) if peer.name not in declared]
+    for host in ours:
+        try:
+            netmap.find(str(host.data.get("ssh_hostname") or host.name))
+        except UnknownHostError as error:
+            alike = [name for name in others if _words(name) != _words(host.name)]
+            if meant := nearest(host.name, alike, cutoff=_MISSPELT):
+                fix = f"Did you mean {meant}? If not, take it out of the inventory"
+                problems.found.append(DeclarationError(error.problem, host=host.name, fix=fix))
+    problems.raise_if_any()
+
+
+def _words(name: str) -> str:
+    """A name without its numbers: web-1 and web-2 are two machines, not a slip of the pen."""
+    return re.sub(r"[0-9]+", "", name.lower())
 
 
 def check_before_connecting() -> None:
@@ -103,7 +130,7 @@ def _check(options: Mapping[str, Any]) -> None:
     if deploys & PLANNED:
         gather(Path.cwd(), declared_fleet(inventory))
     if options["operations"][0] != "debug-inventory":
-        require_daemon(inventory)
+        check_tailnet(inventory)
 
 
 def _override(options: Mapping[str, Any]) -> dict[str, Any]:

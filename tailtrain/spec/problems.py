@@ -65,7 +65,7 @@ def shown(value: object) -> str:
     try:
         text = repr(value)
     except (ValueError, RecursionError):  # an integer too long, or lists too deep, for Python to write out
-        text = f"a {type(value).__name__} too long to show"
+        text = f"a value of type {type(value).__name__}, too long to show"
     return text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]}..."
 
 

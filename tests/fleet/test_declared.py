@@ -122,7 +122,7 @@ def test_a_list_that_is_no_group_does_no_harm(declare: Declare) -> None:
         ("primary = []\n", "names no hosts"),
         (TWO.replace("@tailscale/judge", "@nowhere/judge"), "Invalid connector: nowhere"),
         (TWO.replace(JUDGE, '("@tailscale/judge", 8)'), "no dictionary as its second part"),
-        (TWO.replace(JUDGE, '"@tailscale/judge"'), "3 problems in the declaration"),
+        (TWO.replace(JUDGE, '"@tailscale/judge"'), "3 problems"),
         (TWO.replace(JUDGE, "()"), "an entry of compute has 0 parts"),
     ],
 )
@@ -215,7 +215,7 @@ def test_words_of_one_s_own_are_left_alone(declare: Declare) -> None:
 def test_everything_that_is_wrong_is_told_at_once(declare: Declare) -> None:
     inventory = TWO.replace('"cores": 4', '"cores": "4"').replace('"ram_gb": 8', '"ssh_usr": "me"')
     lines = declare(inventory, TRAINING + "modle = {}\ntraining = {'seed': -1}\n")["refused"].splitlines()
-    assert lines[0] == "5 problems in the declaration"
+    assert lines[0] == "5 problems"
     for word in ("judge: cores:", "judge: ram_gb: missing", "ssh_usr", "modle", "training.seed"):
         assert sum(word in line for line in lines) == 1, word
 

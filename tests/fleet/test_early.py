@@ -123,7 +123,7 @@ def test_several_mistakes_are_told_at_once(
     rewrite("templates/worker.json.j2", "{{ seed", "{{ sed")(project)
     rewrite("group_data/all.py", "code.parquet", "none.parquet")(project)
     said = ask(*arguments, program=program)["stderr"]
-    assert "2 problems in the declaration" in said
+    assert "2 problems" in said
     assert "'sed' is undefined" in said
     assert "none.parquet: the data set's file is missing" in said
 
@@ -146,6 +146,36 @@ def test_a_right_project_gets_as_far_as_its_hosts(ask: Ask) -> None:
     ended = ask(*TRAIN, program="pyinfra")
     assert "Connecting to hosts" in ended["stderr"]
     assert ended["stderr"].count("no machine of the tailnet has this name") == 6
+
+
+def peers(*names: str) -> dict[str, Any]:
+    return {
+        f"nodekey:{name}": {
+            "HostName": name,
+            "DNSName": f"{name}.example.ts.net.",
+            "TailscaleIPs": [f"100.64.0.{number}"],
+            "Online": True,
+        }
+        for number, name in enumerate(names, 2)
+    }
+
+
+@pytest.mark.parametrize(("program", "arguments"), [("pyinfra", TRAIN), ("tailtrain", PLAN)])
+def test_a_misspelt_host_is_no_host_that_left(
+    ask: Ask, project: Path, program: str, arguments: tuple[str, ...]
+) -> None:
+    names = ("qfox", "architect", "judge", "ip-172-31-25-81", "netcup-router", "racknerd-510bd9c")
+    (project / "status.json").write_text(json.dumps({**NO_PEERS, "Peer": peers(*names)}))
+    rewrite("inventory.py", "@tailscale/architect", "@tailscale/architekt")(project)
+    ended = ask(*arguments, program=program)
+    assert ended["exit_code"] == 1
+    assert "architekt: no machine of the tailnet has this name. Did you mean architect?" in ended["stderr"]
+    assert "Connecting" not in ended["stderr"]
+
+
+def test_a_name_with_another_number_is_another_machine(ask: Ask, project: Path) -> None:
+    (project / "status.json").write_text(json.dumps({**NO_PEERS, "Peer": peers("racknerd-511bd9c")}))
+    assert "Connecting to hosts" in ask(*TRAIN, program="pyinfra")["stderr"]
 
 
 def test_what_the_command_line_overrides_is_looked_at(ask: Ask) -> None:

@@ -84,7 +84,7 @@ def test_several_problems_are_told_together_and_one_alone() -> None:
     assert str(InvalidDeclarationError([first])) == str(first)
     both = InvalidDeclarationError([first, second])
     assert str(both).splitlines() == [
-        "2 problems in the declaration",
+        "2 problems",
         "- judge: cores: missing",
         "- storage_backend: not here",
     ]
@@ -97,7 +97,7 @@ def test_what_hosts_have_in_common_is_one_problem() -> None:
     assert str(InvalidDeclarationError(alike)) == "qfox, judge: kernel: too old"
     other = DataError("is missing", field="prose.parquet")
     assert str(InvalidDeclarationError([*alike, other])).splitlines() == [
-        "2 problems in the declaration",
+        "2 problems",
         "- qfox, judge: kernel: too old",
         "- prose.parquet: is missing",
     ]

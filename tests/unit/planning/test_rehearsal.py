@@ -45,7 +45,7 @@ def test_what_fails_for_one_node_names_that_node() -> None:
 
 def test_all_templates_that_fail_are_told_at_once() -> None:
     text = refusal(**unit_with("{{ nosuch }}"), **{"worker.json.j2": "{"})
-    assert text.splitlines()[0] == "2 problems in the declaration"
+    assert text.splitlines()[0] == "2 problems"
     assert "worker.json.j2" in text
     assert UNIT in text
 
@@ -72,7 +72,7 @@ def test_a_model_that_no_node_can_hold_is_refused_by_every_name() -> None:
     with pytest.raises(DeclarationError) as caught:
         check_memory(situation.declared())
     lines = str(caught.value).splitlines()
-    assert lines[0] == "4 problems in the declaration"  # hosts of one size are told together
+    assert lines[0] == "4 problems"  # hosts of one size are told together
     assert all("its memory cannot hold the training" in line for line in lines[1:])
     assert {name for line in lines[1:] for name in NAMES if name in line} == set(NAMES)
     check_memory(Situation().declared())
@@ -101,5 +101,5 @@ def test_everything_about_every_host_is_told_at_once() -> None:
     with pytest.raises(DeclarationError) as caught:
         situation.plan()
     lines = str(caught.value).splitlines()
-    assert lines[0] == "4 problems in the declaration"
+    assert lines[0] == "4 problems"
     assert [line.partition(":")[0] for line in lines[1:]] == ["- qfox", "- judge", "- judge", "- architect"]

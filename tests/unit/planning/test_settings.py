@@ -148,7 +148,7 @@ def test_a_near_name_of_a_value_is_suggested() -> None:
 def test_all_that_is_wrong_with_the_training_s_words_is_told_at_once() -> None:
     with pytest.raises(DeclarationError) as caught:
         parse_settings({**DATA, "resource_allocation": "x", "load_balancing": "y", "data_sharding": 3})
-    assert str(caught.value).startswith("3 problems in the declaration")
+    assert str(caught.value).startswith("3 problems")
 
 
 def test_all_that_is_wrong_with_the_settings_is_told_at_once() -> None:
@@ -163,7 +163,7 @@ def test_all_that_is_wrong_with_the_settings_is_told_at_once() -> None:
             }
         )
     lines = str(caught.value).splitlines()
-    assert lines[0] == "7 problems in the declaration"
+    assert lines[0] == "7 problems"
     for word in ("modle", "fault_tolerance", "datasets", "model.width", "seed", "batch_size", "worker_port"):
         assert sum(f"group_data: {word}" in line or f"training.{word}" in line for line in lines) == 1, word
 

@@ -167,7 +167,7 @@ def test_a_fleet_tells_the_problems_of_all_its_hosts_at_once() -> None:
         ("qfox", "hostname"),
         (None, "role"),
     }
-    assert str(caught.value).startswith("8 problems in the declaration\n- qfox: cores: wrong number")
+    assert str(caught.value).startswith("8 problems\n- qfox: cores: wrong number")
 
 
 def test_an_empty_inventory_is_refused() -> None:

@@ -141,7 +141,7 @@ def test_all_problems_of_a_fleet_are_told_together_one_a_line() -> None:
     told = [(problem.host, problem.field) for problem in caught.value.problems]
     assert told == [("qfox", "cores"), ("judge", "ram_gb"), ("judge", "storage_gb"), ("judge", "hostname")]
     assert str(caught.value).splitlines() == [
-        "4 problems in the declaration",
+        "4 problems",
         *(f"- {problem}" for problem in caught.value.problems),
     ]
     assert (caught.value.host, caught.value.field, caught.value.found) == ("qfox", "cores", "0")
@@ -156,7 +156,9 @@ def test_one_problem_is_one_line() -> None:
 def test_a_very_long_value_is_cut_in_the_message() -> None:
     problem = only_problem_of([changed(QFOX, cores="9" * 10_000)])
     assert len(str(problem)) < 250
-    assert only_problem_of([changed(QFOX, cores=-(10**5000))]).found == "a int too long to show"
+    assert (
+        only_problem_of([changed(QFOX, cores=-(10**5000))]).found == "a value of type int, too long to show"
+    )
 
 
 def test_names_of_the_specification_are_parsed() -> None:
