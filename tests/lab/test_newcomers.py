@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import time
 from pathlib import Path
@@ -143,7 +144,7 @@ def test_machines_that_cannot_be_nodes_are_named_with_the_reason(spare_lab: Spar
     finally:
         beta.boot()
         alpha.run("mv", f"{MARKER}.away", MARKER)
-    assert "beta         offline" in listed.stdout
+    assert re.search(r"^  beta  offline", listed.stdout, re.MULTILINE)
     assert done.returncode == 0, done.stderr
     text = (tmp_path / "inventory.py").read_text()
     ((name, data),) = hosts(text)["primary"]
