@@ -29,7 +29,7 @@ from tailtrain.tailnet import explain, session
 from tailtrain.tailnet.commands import run_command
 from tailtrain.tailnet.daemon import current_netmap
 from tailtrain.tailnet.own_machine import OwnMachine
-from tailtrain.tailnet.prompt import settle_prompt
+from tailtrain.tailnet.prompt import said_once, settle_prompt
 from tailtrain.tailnet.session import Session, Settings
 
 if TYPE_CHECKING:
@@ -129,7 +129,8 @@ class TailscaleConnector(SSHConnector):
             self.host.connector_data["unreachable"] = str(error)
             settle_prompt(self.state)
             # pyinfra's prefix names the host already.
-            raise ConnectError(str(error).removeprefix(f"{self.host.name}: ")) from error
+            said = said_once(self.state, error)
+            raise ConnectError(said.removeprefix(f"{self.host.name}: ")) from error
         self._own = OwnMachine(self.state, self.host) if peer.is_self else None
 
     def disconnect(self) -> None:

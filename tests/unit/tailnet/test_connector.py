@@ -127,11 +127,18 @@ def test_a_host_that_joined_meanwhile_is_found(tailnet: Tailnet, monkeypatch: py
     assert tailnet.deploy("@tailscale/qfox").connected == {"qfox"}
 
 
-def test_without_a_daemon_every_host_says_so(tailnet: Tailnet) -> None:
-    tailnet.add("qfox")
+def test_without_a_daemon_one_host_says_so_for_all(tailnet: Tailnet) -> None:
+    names = [f"node{number}" for number in range(5)]
+    for name in names:
+        tailnet.add(name)
     tailnet.write(BackendState="Stopped")
-    deployment = tailnet.deploy("@tailscale/qfox")
-    assert "Run: sudo tailscale up" in deployment.errors["qfox"]
+    deployment = tailnet.deploy(*(f"@tailscale/{name}" for name in names))
+    said = sorted(deployment.errors.values())
+    assert said[:4] == ["not asked, for the reason said above"] * 4
+    assert "Run: sudo tailscale up" in said[4]
+    # A plan still knows why, for each of them.
+    for name in names:
+        assert "Run: sudo tailscale up" in deployment.host(name).connector_data["unreachable"]
 
 
 def test_a_policy_denial_is_told_in_the_servers_words(tailnet: Tailnet) -> None:
