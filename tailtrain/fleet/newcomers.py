@@ -11,7 +11,6 @@ from gevent.pool import Pool
 from pyinfra.api import Config, Inventory, State
 from pyinfra.api.exceptions import ConnectError
 from pyinfra.api.state import StateStage
-from pyinfra_cli.log import setup_logging
 
 from tailtrain.data import verify
 from tailtrain.errors import FleetError, UnsupportedError
@@ -61,6 +60,8 @@ def read_newcomers(names: Sequence[str], *, ssh_user: str | None = None) -> tupl
         names: as the tailnet calls them.
         ssh_user: the user to log in as, None for the one that SSH takes by itself.
     """
+    from pyinfra_cli.log import setup_logging  # noqa: PLC0415  # importing it changes the whole process
+
     setup_logging(logging.WARNING)  # shows what a server says while logging in, such as an address to open
     data = {} if ssh_user is None else {"ssh_user": ssh_user}
     hosts = [(f"{CONNECTOR_PREFIX}{name}", data) for name in names]
