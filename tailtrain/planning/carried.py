@@ -143,7 +143,7 @@ def moves_of(
         if not before:
             why = f"no {dataset.domain} data there yet"
         elif grown > 0:
-            why = f"its share of {dataset.domain} grows by {counted(grown, 'record')}"
+            why = f"{dataset.domain} grows by {counted(grown, 'record')}"
         else:
             why = f"other records of {dataset.domain} than before"
         for reason, group in (

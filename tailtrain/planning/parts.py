@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-_GB = 1e9
+_KB, _MB, _GB = 1e3, 1e6, 1e9
 
 
 class Phase(StrEnum):
@@ -105,5 +105,7 @@ def counted(number: int, noun: str) -> str:
 
 
 def megabytes(size: float) -> str:
-    """Bytes in words: MB below a thousand of them, GB above."""
-    return f"{size / 1e6:,.1f} MB" if size < _GB else f"{size / _GB:,.1f} GB"
+    """Bytes in words: kB below a thousand of them, then MB, then GB."""
+    if size < _MB:
+        return f"{size / _KB:,.1f} kB"
+    return f"{size / _MB:,.1f} MB" if size < _GB else f"{size / _GB:,.1f} GB"

@@ -179,16 +179,16 @@ def movement(document: PlanDocument) -> list[str]:
         for place, move in enumerate(host.moves):
             time = duration(host.seconds_to_send) if host.seconds_to_send and not place else ""
             name = "" if place else host.name
-            rows.append((name, f"{move.chunks:,}", megabytes(move.bytes), move.why, time))
+            rows.append((name, f"{move.chunks:,}", megabytes(move.bytes), time, move.why))
     totals = document.totals
     lines: list[str] = []
     if rows:
         slowest = duration(totals.seconds_to_send) if totals.seconds_to_send else ""
-        head = ("Host", "chunks", "size", "why", "time")
-        foot = ("total", f"{totals.chunks_to_send:,}", megabytes(totals.bytes_to_send), "", slowest)
+        head = ("Host", "chunks", "size", "time", "why")
+        foot = ("total", f"{totals.chunks_to_send:,}", megabytes(totals.bytes_to_send), slowest, "")
         lines += tables([head, *rows, foot], right=(1, 2))
         rates = dict.fromkeys(host.send_rate for host in document.hosts if host.moves and host.send_rate)
-        lines += [line for rate in rates for line in wrapped(f"time at {rate}", indent=2, hanging=4)]
+        lines += wrapped(f"time at {', at '.join(rates)}", indent=2, hanging=4)
     for dataset in document.datasets:
         if dataset.moved:
             least = "" if dataset.least_moved is None else f", the least possible is {dataset.least_moved:,}"

@@ -34,7 +34,7 @@ def test_what_is_freed_is_said() -> None:
     situation.on("judge", runs=(run(1), run(2), run(3), run(4)))
     [action] = [action for action in situation.plan().host("judge").actions if action.key == "prune"]
     assert action.phase is Phase.CLEAN
-    assert action.why == "no longer needed; frees 0.0 MB"
+    assert action.why == "no longer needed; frees 3.0 kB"
     assert sum(removal.bytes for removal in removals(situation)) == 3000
 
 

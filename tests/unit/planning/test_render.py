@@ -152,8 +152,8 @@ def test_moves_have_reason_bytes_time_total_and_the_least_possible() -> None:
     plan = Situation().applied(state="training", unit="active").add(SEVENTH).plan()
     plan = with_host(plan, "qfox", moves=moves, seconds_to_send=42.3, send_rate="1 MB/s assumed")
     lines = section(shown(plan), "Data to move")
-    assert lines[1].split() == ["qfox", "3", "5.0", "MB", "judge", "left", "about", "42", "s"]
-    assert lines[2].split() == ["1", "0.4", "MB", "damaged"]
+    assert lines[1].split() == ["qfox", "3", "5.0", "MB", "about", "42", "s", "judge", "left"]
+    assert lines[2].split() == ["1", "400.0", "kB", "damaged"]
     total = next(line for line in lines if line.startswith("  total"))
     assert total.endswith("about 42 s")
     assert "  time at 1 MB/s assumed" in lines
