@@ -156,7 +156,7 @@ def test_moves_have_reason_bytes_time_total_and_the_least_possible() -> None:
     assert lines[2].split() == ["1", "400.0", "kB", "damaged"]
     total = next(line for line in lines if line.startswith("  total"))
     assert total.endswith("about 42 s")
-    assert "  time at 1 MB/s assumed" in lines
+    assert "  time at 1 MB/s assumed, at 12 MB/s assumed" in lines
     words = " ".join(lines)
     assert "natural: 2,727 records to another node than before, the least possible is" in words
 
