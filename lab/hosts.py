@@ -51,6 +51,8 @@ def boot(settings: Settings, host: HostState, wheels: str) -> HostState:
     nspawn = [
         "systemd-nspawn", "--quiet", "--register=no", "--keep-unit", "--boot",
         f"--directory={place}/root",
+        # Else named after its folder, `root` for all: two that boot at once are in each other's way.
+        f"--machine={settings.netns(name)}",
         f"--network-namespace-path=/run/netns/{settings.netns(name)}",
         f"--hostname={name}",
         "--capability=CAP_NET_ADMIN,CAP_NET_RAW",
