@@ -46,7 +46,7 @@ def results_of(
     Args:
         plan: what was to be done.
         failures: what failed on a host, by its name.
-        stopped: the first operation that a host did not come to, by its name.
+        stopped: where a host that is not done stopped, by its name.
         left_out: hosts that the person left out of this deploy.
         cleaned: hosts that left the fleet, and are done with.
     """
@@ -62,7 +62,7 @@ def results_of(
         elif not host.actions:
             result = HostResult(name, "no change", "")
         elif name in stopped:
-            result = HostResult(name, "not run", f"stopped before '{stopped[name]}'")
+            result = HostResult(name, "not run", stopped[name])
         else:
             result = HostResult(name, "done", host.verdict)
         found.append(result)
@@ -106,6 +106,7 @@ class Results(BaseStateCallback):
         self._state: State | None = None
         self._done: set[tuple[str, str]] = set()
         self._failed: dict[str, str] = {}
+        self._begun: set[str] = set()
         self._operation = ""
 
     @property
@@ -120,6 +121,7 @@ class Results(BaseStateCallback):
 
     def operation_start(self, state: State, op_hash: str) -> None:  # type: ignore[override]
         """Called by pyinfra before an operation runs on any host."""
+        self._begun.add(op_hash)
         self._operation = _name(state, op_hash)
 
     def operation_host_success(  # type: ignore[override]
@@ -164,7 +166,8 @@ class Results(BaseStateCallback):
         for name, host in hosts.items():
             missed = (op for op in order if op in state.ops[host] and (name, op) not in self._done)
             if first := next(missed, None):
-                stopped[name] = _name(state, first)
+                where = "in" if first in self._begun else "before"
+                stopped[name] = f"stopped {where} '{_name(state, first)}'"
         failures = {name: _failure(state, hosts[name], op) for name, op in self._failed.items()}
         for host in state.failed_hosts:
             if host in state.activated_hosts:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
+import signal
 import subprocess
 import time
 from contextlib import contextmanager
@@ -68,7 +70,7 @@ class Pair:
 
     @contextmanager
     def in_the_background(self, *argv: str) -> Iterator[subprocess.Popen[str]]:
-        """A command that goes on; killed at the end if it still does."""
+        """A command that goes on; killed at the end if it still does, with all that it started."""
         with subprocess.Popen(
             self.lab.control_command(argv, cwd=self.folder),
             env=self.lab.control_environment(),
@@ -76,9 +78,11 @@ class Pair:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
+            start_new_session=True,
         ) as process:
             yield process
-            process.kill()
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
 
     def on(self, host: str, script: str) -> str:
         """A shell line inside a host, as root."""
@@ -90,13 +94,16 @@ class Pair:
         record: dict[str, Any] = json.loads(text)
         return record
 
-    def wait_for_holder(self, seconds: float = 30, *, other_than: int = 0) -> dict[str, Any]:
-        """Until somebody holds the lock, with another process than this one."""
+    def wait_for_holder(
+        self, deploy: subprocess.Popen[str], seconds: float = 60, *, other_than: int = 0
+    ) -> dict[str, Any]:
+        """Until a deploy in the background holds the lock, with another process than this one."""
         deadline = time.monotonic() + seconds
         while True:
             record = self.holder()
             if record and record["pid"] != other_than:
                 return record
+            assert deploy.poll() is None, deploy.communicate()[0][-3000:]
             assert time.monotonic() < deadline, "nobody took the lock"
             time.sleep(0.2)
 

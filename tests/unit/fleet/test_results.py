@@ -46,15 +46,19 @@ def test_done_says_what_was_done_and_who_did_not_answer_is_unknown() -> None:
 
 
 def test_what_failed_and_where_the_others_stopped() -> None:
-    told = found(FIRST, {"architect": "'chunks': disk full"}, dict.fromkeys((PRIMARY, "architect"), "start"))
+    told = found(
+        FIRST,
+        {"architect": "'chunks': disk full"},
+        dict.fromkeys((PRIMARY, "architect"), "stopped in 'start'"),
+    )
     assert told["architect"] == ("failed", "'chunks': disk full")
-    assert told[PRIMARY] == ("not run", "stopped before 'start'")
+    assert told[PRIMARY] == ("not run", "stopped in 'start'")
     assert told["netcup-router"] == ("done", "first install")
 
 
 def test_a_host_without_actions_has_no_change_wherever_the_others_stopped() -> None:
     plan = Situation().applied().on("judge", manifests=frozenset()).plan()
-    told = found(plan, stopped=dict.fromkeys(NAMES, "chunks"))
+    told = found(plan, stopped=dict.fromkeys(NAMES, "stopped before 'chunks'"))
     assert told["judge"] == ("not run", "stopped before 'chunks'")
     assert told[PRIMARY] == ("no change", "")
 
