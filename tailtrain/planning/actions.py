@@ -5,7 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from tailtrain.planning.carried import least_moved, peers_of, placements_of, records_moved, run_at_hand
+from tailtrain.planning.carried import (
+    least_moved,
+    owned_now,
+    peers_of,
+    placements_of,
+    records_moved,
+    run_at_hand,
+)
 from tailtrain.planning.departed import DepartedFound, departed_plan
 from tailtrain.planning.hardware import require_supported
 from tailtrain.planning.host_plan import Fleet, plan_of_host
@@ -89,6 +96,7 @@ def make_plan(
         else dict.fromkeys(names, dataset.train_records)
         for dataset in datasets
     }
+    owned = owned_now(settings, nodes, datasets, answers)
     primary = answers.get(declared.primary.hostname)
     everyone = len(answers) == len(nodes)
     leaving = [departed_plan(found, everyone=everyone) for found in departed]
@@ -102,7 +110,7 @@ def make_plan(
         run_id=run_at_hand(what, nodes, answers) or what + who,
         peers=peers_of(settings, nodes, answers, new_peer_ids),
         quotas=quotas,
-        placements=placements_of(settings, nodes, datasets, quotas, answers),
+        placements=placements_of(settings, nodes, datasets, quotas, owned),
         quorum=quorum_of(len(nodes)) if settings.training.fault_tolerance else len(nodes),
         primary_run=primary.run if primary else RunState(),
         everyone=everyone,
@@ -132,8 +140,8 @@ def make_plan(
         settings=settings,
         datasets=tuple(datasets),
         placements=fleet.placements,
-        moved=records_moved(datasets, fleet.placements, answers),
-        least_moved=least_moved(datasets, quotas, answers) if settings.training.data_sharding else {},
+        moved=records_moved(fleet.placements, owned, answers),
+        least_moved=least_moved(quotas, owned, answers) if settings.training.data_sharding else {},
         material=material,
         hosts=tuple(hosts),
         quorum=fleet.quorum,

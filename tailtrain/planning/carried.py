@@ -6,21 +6,23 @@ A host's configuration may have been edited by hand: it is not trusted further t
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tailtrain.planning import layout
 from tailtrain.planning.moves import moves
 from tailtrain.planning.node_config import Peer
-from tailtrain.planning.placement import Chunk, Placement, Range, place
+from tailtrain.planning.placement import Chunk, Placement, Range, disjoint, place
 from tailtrain.planning.plan import ChunkMove, counted
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
     from tailtrain.planning.datasets import PlannedChunk, PlannedDataset
     from tailtrain.planning.observed import Observation
     from tailtrain.planning.settings import Settings
     from tailtrain.spec import NetworkNode
+
+Owned = Mapping[str, Sequence[tuple[str, int, int]]]
+"""Node to the row ranges that it owns."""
 
 
 def run_at_hand(what: str, nodes: Sequence[NetworkNode], answers: Mapping[str, Observation]) -> str | None:
@@ -38,19 +40,44 @@ def run_at_hand(what: str, nodes: Sequence[NetworkNode], answers: Mapping[str, O
     return min(under_way or ours, default=None)
 
 
+def owned_now(
+    settings: Settings,
+    nodes: Sequence[NetworkNode],
+    datasets: Sequence[PlannedDataset],
+    answers: Mapping[str, Observation],
+) -> dict[str, Owned]:
+    """By domain: the rows that each host owns now, where anybody owns any.
+
+    Where data are shared out, two hosts may claim the same rows: one that was away while the fleet changed
+    still has its old configuration. The first in the inventory has them then.
+    """
+    found: dict[str, Owned] = {}
+    for dataset in datasets:
+        ranges = {
+            node.hostname: _ranges_on(answers[node.hostname], dataset)
+            for node in nodes
+            if node.hostname in answers
+        }
+        if settings.training.data_sharding:
+            chunks = [Chunk(chunk.sha256, chunk.rows) for chunk in dataset.train]
+            ranges = {name: tuple(own) for name, own in disjoint(chunks, list(ranges), ranges).items()}
+        found[dataset.domain] = {name: own for name, own in ranges.items() if own}
+    return found
+
+
 def placements_of(
     settings: Settings,
     nodes: Sequence[NetworkNode],
     datasets: Sequence[PlannedDataset],
     quotas: Mapping[str, Mapping[str, int]],
-    answers: Mapping[str, Observation],
+    owned: Mapping[str, Owned],
 ) -> dict[str, Placement]:
     """Who owns which rows of each data set: what is in place stays, as far as the quotas allow."""
     placements: dict[str, Placement] = {}
     for dataset in datasets:
         chunks = [Chunk(chunk.sha256, chunk.rows) for chunk in dataset.train]
         if settings.training.data_sharding:
-            placements[dataset.domain] = place(chunks, quotas[dataset.domain], _owned(dataset, answers))
+            placements[dataset.domain] = place(chunks, quotas[dataset.domain], owned[dataset.domain])
         else:
             everything = tuple(Range(chunk.sha256, 0, chunk.rows) for chunk in chunks)
             placements[dataset.domain] = {node.hostname: everything for node in nodes}
@@ -58,34 +85,30 @@ def placements_of(
 
 
 def records_moved(
-    datasets: Sequence[PlannedDataset],
-    placements: Mapping[str, Placement],
-    answers: Mapping[str, Observation],
+    placements: Mapping[str, Placement], owned: Mapping[str, Owned], answers: Mapping[str, Observation]
 ) -> dict[str, int]:
     """How many records of each data set come to another node than before, where somebody had any before."""
     moved = {}
-    for dataset in datasets:
-        if before := _owned(dataset, answers):
-            gained = moves(before, placements[dataset.domain]).gained
+    for domain, before in owned.items():
+        if before:
+            gained = moves(before, placements[domain]).gained
             # What a host has that did not answer is not known.
-            moved[dataset.domain] = sum(records for name, records in gained.items() if name in answers)
+            moved[domain] = sum(records for name, records in gained.items() if name in answers)
     return moved
 
 
 def least_moved(
-    datasets: Sequence[PlannedDataset],
     quotas: Mapping[str, Mapping[str, int]],
+    owned: Mapping[str, Owned],
     answers: Mapping[str, Observation],
 ) -> dict[str, int]:
     """The least that any placement with these quotas moves: what the growing nodes lack, added up."""
     least = {}
-    for dataset in datasets:
-        if before := _owned(dataset, answers):
+    for domain, before in owned.items():
+        if before:
             had = {name: sum(stop - start for _, start, stop in ranges) for name, ranges in before.items()}
-            wanted = quotas[dataset.domain]
-            least[dataset.domain] = sum(
-                max(0, wanted[name] - had.get(name, 0)) for name in wanted if name in answers
-            )
+            wanted = quotas[domain]
+            least[domain] = sum(max(0, wanted[name] - had.get(name, 0)) for name in wanted if name in answers)
     return least
 
 
@@ -179,13 +202,6 @@ def _config_on(answer: Observation) -> Mapping[str, Any]:
     except ValueError:
         return {}
     return document if isinstance(document, dict) else {}
-
-
-def _owned(
-    dataset: PlannedDataset, answers: Mapping[str, Observation]
-) -> dict[str, tuple[tuple[str, int, int], ...]]:
-    """What each host owns now of a data set, where it owns any."""
-    return {name: ranges for name, answer in answers.items() if (ranges := _ranges_on(answer, dataset))}
 
 
 def _ranges_on(answer: Observation, dataset: PlannedDataset) -> tuple[tuple[str, int, int], ...]:

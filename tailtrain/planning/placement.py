@@ -71,7 +71,7 @@ def place(
     """
     _check(chunks, quotas)
     order = {chunk.sha256: index for index, chunk in enumerate(chunks)}
-    owned = _still_owned(chunks, order, quotas, previous or {})
+    owned = disjoint(chunks, list(quotas), previous or {})
     for node, ranges in owned.items():
         surplus = sum(each.rows for each in ranges) - quotas[node]
         if surplus > 0:
@@ -108,24 +108,24 @@ def _check(chunks: Sequence[Chunk], quotas: Mapping[str, int]) -> None:
         )
 
 
-def _still_owned(
+def disjoint(
     chunks: Sequence[Chunk],
-    order: Mapping[str, int],
-    quotas: Mapping[str, int],
-    previous: Mapping[str, Iterable[Range | tuple[str, int, int]]],
+    nodes: Sequence[str],
+    claims: Mapping[str, Iterable[Range | tuple[str, int, int]]],
 ) -> dict[str, list[Range]]:
-    """Read the previous placement as disjoint, valid ranges of the nodes that are still there."""
-    claims: dict[str, list[tuple[int, int, int, str]]] = defaultdict(list)
-    for rank, node in enumerate(quotas):
-        for chunk, start, stop in previous.get(node, ()):
+    """Read claims to rows as valid ranges of these nodes, each row once: the first of two nodes has it."""
+    order = {chunk.sha256: index for index, chunk in enumerate(chunks)}
+    of_chunk: dict[str, list[tuple[int, int, int, str]]] = defaultdict(list)
+    for rank, node in enumerate(nodes):
+        for chunk, start, stop in claims.get(node, ()):
             index = order.get(chunk)
             if index is None:
                 continue
             first, last = max(start, 0), min(stop, chunks[index].rows)
             if first < last:
-                claims[chunk].append((rank, first, last, node))
-    owned: dict[str, list[Range]] = {node: [] for node in quotas}
-    for chunk, chunk_claims in claims.items():
+                of_chunk[chunk].append((rank, first, last, node))
+    owned: dict[str, list[Range]] = {node: [] for node in nodes}
+    for chunk, chunk_claims in of_chunk.items():
         taken: list[tuple[int, int]] = []
         for _, start, stop, node in sorted(chunk_claims):
             for free_start, free_stop in list(_gaps(taken, start, stop)):
