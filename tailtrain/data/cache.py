@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from tailtrain.data import manifest as manifests
+from tailtrain.data.look import look_at
 from tailtrain.data.verify import TEMPORARY
 from tailtrain.errors import DataError
 
@@ -160,13 +161,7 @@ def _is_as(path: Path, entry: _Entry) -> bool:
 
 
 def _look(path: Path, sha256: str, manifest_id: str) -> _Entry:
-    try:
-        status = path.stat()
-    except OSError as error:
-        raise DataError(
-            "the data set's file cannot be read", field=str(path), found=error.strerror
-        ) from error
-    return _Entry(status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino, sha256, manifest_id)
+    return _Entry(*look_at(path), sha256, manifest_id)
 
 
 def _key(path: Path, domain: str, heldout_fraction: float) -> str:

@@ -24,6 +24,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from tailtrain.data.look import look_at
 from tailtrain.data.manifest import ChunkFile, Manifest
 from tailtrain.data.reading import chunk_schema, file_sha256, read_batches, text_spans
 from tailtrain.data.split import Split, Totals, decide
@@ -67,12 +68,12 @@ def cut(
     Raises:
         DataError: the file is damaged or changes while it is read, or a chunk cannot be written.
     """
-    before = _identity(file)
+    before = look_at(file.path)
     digest = file_sha256(file)
     counter = _Counter(2 * file.records, progress)
     split, totals = decide(read_batches(file), heldout_fraction, counter.add)
     train, heldout, byte_counts = _write(file, chunk_dir, split, totals, counter)
-    if _identity(file) != before:
+    if look_at(file.path) != before:
         raise DataError(
             "the data set's file changed while it was cut", field=str(file.path), fix="Run it again."
         )
@@ -240,13 +241,3 @@ def _count_bytes(batch: pa.RecordBatch, counts: list[int]) -> None:
     values = pa.Array.from_buffers(pa.uint8(), len(text), [None, pa.py_buffer(text)])
     for entry in pc.value_counts(values).to_pylist():
         counts[entry["values"]] += entry["counts"]
-
-
-def _identity(file: DatasetFile) -> tuple[int, int, int, int]:
-    try:
-        status = file.path.stat()
-    except OSError as error:
-        raise DataError(
-            "the data set's file cannot be read", field=str(file.path), found=error.strerror
-        ) from error
-    return status.st_size, status.st_mtime_ns, status.st_ino, status.st_ctime_ns

@@ -20,10 +20,7 @@ from tailtrain.errors import DataError, TransferError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
-    from pathlib import Path
     from types import ModuleType
-
-    from tailtrain.data.manifest import ChunkFile
 
 PIECE_BYTES = 256 << 10
 """How much of a file is read and handed on at a time."""
@@ -159,20 +156,6 @@ def stream(transfer: Transfer, open_file: Callable[[SentFile], BinaryIO]) -> Ite
                 expected=f"{file.size} bytes",
                 fix="Cut the data set again.",
             )
-
-
-def chunk_files(chunks: Iterable[ChunkFile]) -> tuple[SentFile, ...]:
-    """Give chunks as files to send; a chunk's name is its hash."""
-    return tuple(SentFile(chunk.sha256, chunk.sha256, chunk.bytes) for chunk in chunks)
-
-
-def from_folder(folder: Path) -> Callable[[SentFile], BinaryIO]:
-    """Open files by their names in one folder, as `chunk_files` of a cache need it."""
-
-    def open_file(file: SentFile) -> BinaryIO:
-        return (folder / file.name).open("rb", buffering=0)
-
-    return open_file
 
 
 def receipt(host: str, stdout: str) -> Receipt:
