@@ -15,6 +15,8 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import json
+import os
+import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -30,6 +32,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tailtrain.data.manifest import Manifest
+
+_DAY_SECONDS = 86_400
 
 
 class _Entry(msgspec.Struct, frozen=True):
@@ -79,10 +83,11 @@ def ensure_dataset(
         DataError: as `inspect_parquet` and `cut` do, or the cache cannot be written.
     """
     index = cache_dir / "index" / f"{_key(path, domain, heldout_fraction)}.json"
-    with _locked(cache_dir):
+    with locked(cache_dir):
         known = _known(index, cache_dir)
         complete = known is not None and _complete(known[1], chunk_dir(cache_dir), thorough=thorough)
         if known and complete and _is_as(path, known[0]):
+            _note_use(index)
             return known[1]
         return _renewed(
             path, domain, cache_dir, index, known if complete else None, heldout_fraction, progress
@@ -95,8 +100,7 @@ def check_dataset(path: Path, domain: str, cache_dir: Path, *, heldout_fraction:
     Raises:
         DataError: as `inspect_parquet`.
     """
-    known = _known(cache_dir / "index" / f"{_key(path, domain, heldout_fraction)}.json", cache_dir)
-    if known is None or not _is_as(path, known[0]):
+    if known_manifest(path, domain, cache_dir, heldout_fraction=heldout_fraction) is None:
         from tailtrain.data.inspect import inspect_parquet  # noqa: PLC0415 - see the top
 
         inspect_parquet(path)
@@ -128,6 +132,26 @@ def _renewed(
         manifests.save(manifest, manifest_path(cache_dir, manifest.id).parent)
     manifests.write_atomically(index, msgspec.json.encode(_look(path, manifest.file_sha256, manifest.id)))
     return manifest
+
+
+def known_manifest(path: Path, domain: str, cache_dir: Path, *, heldout_fraction: float = 0.02) -> str | None:
+    """The id of the manifest that a file has been cut to, None where it has not, or looks otherwise now."""
+    known = _known(cache_dir / "index" / f"{_key(path, domain, heldout_fraction)}.json", cache_dir)
+    return known[0].manifest if known and _is_as(path, known[0]) else None
+
+
+def manifest_of(index: Path) -> str | None:
+    """The id of the manifest that an entry of the index names, None where the entry is damaged."""
+    try:
+        return msgspec.json.decode(index.read_bytes(), type=_Entry).manifest
+    except (OSError, msgspec.DecodeError):
+        return None
+
+
+def _note_use(index: Path) -> None:
+    """Remember, to the day, that a cut data set is in use."""
+    if time.time() - index.stat().st_mtime > _DAY_SECONDS:
+        os.utime(index)
 
 
 def _known(index: Path, cache_dir: Path) -> tuple[_Entry, Manifest] | None:
@@ -170,7 +194,7 @@ def _key(path: Path, domain: str, heldout_fraction: float) -> str:
 
 
 @contextmanager
-def _locked(cache_dir: Path) -> Iterator[None]:
+def locked(cache_dir: Path) -> Iterator[None]:
     """Let one process at a time work in the cache; the others wait."""
     try:
         cache_dir.mkdir(parents=True, exist_ok=True)
