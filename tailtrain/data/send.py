@@ -7,11 +7,13 @@ is sent, and whoever runs the command (a connector, ssh, a test) decides how fas
 
 from __future__ import annotations
 
+import binascii
 import inspect
 import json
 import shlex
+import zlib
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import msgspec
 
@@ -19,7 +21,7 @@ from tailtrain.data import receive, verify
 from tailtrain.errors import DataError, TransferError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Sequence
     from types import ModuleType
 
 PIECE_BYTES = 256 << 10
@@ -33,6 +35,21 @@ _BOOTSTRAP = (
     "    module=sys.modules[name]=types.ModuleType(name)\n"
     '    exec(compile(source,name,"exec"),module.__dict__)\n'
     "sys.exit(module.main())"
+)
+
+# The same for one question and its answer, both compressed: they then fit into the few packets that TCP sends
+# before it waits for the first acknowledgement. The answer is text, for a login shell may print before it.
+_ASK = (
+    "import binascii,io,json,sys,types,zlib\n"
+    "sources,request=json.loads(zlib.decompress(sys.stdin.buffer.read()))\n"
+    "for name,source in sources:\n"
+    "    module=sys.modules[name]=types.ModuleType(name)\n"
+    '    exec(compile(source,name,"exec"),module.__dict__)\n'
+    "sys.stdin=io.TextIOWrapper(io.BytesIO(request.encode()))\n"
+    "output,sys.stdout=sys.stdout,io.StringIO()\n"
+    "code=module.main()\n"
+    'output.write(binascii.b2a_base64(zlib.compress(sys.stdout.getvalue().encode())).decode("ascii"))\n'
+    "sys.exit(code)"
 )
 
 
@@ -102,7 +119,39 @@ def program(*modules: ModuleType) -> bytes:
 
     They may import the standard library and those before them.
     """
-    return json.dumps([[module.__name__, inspect.getsource(module)] for module in modules]).encode() + b"\n"
+    return json.dumps(_sources(modules)).encode() + b"\n"
+
+
+def ask_command(python: str = "python3") -> str:
+    """Give the shell command that answers a `question` sent to its standard input."""
+    return shlex.join([python, "-I", "-c", _ASK])
+
+
+def question(modules: Sequence[ModuleType], request: object) -> bytes:
+    """Give a request to the last of some modules as `ask_command` reads it; modules as for `program`.
+
+    The last module's `main` reads the request from its standard input as one line of JSON, and prints its
+    answer as the last line.
+    """
+    asked = [_sources(modules), json.dumps(request) + "\n"]
+    return zlib.compress(json.dumps(asked).encode())
+
+
+def answer(stdout: str) -> Any:
+    """Read what `ask_command` printed.
+
+    Raises:
+        ValueError: there is no answer in it.
+    """
+    try:
+        said = zlib.decompress(binascii.a2b_base64(stdout.rstrip().rpartition("\n")[2], strict_mode=True))
+    except zlib.error as error:
+        raise ValueError(str(error)) from None
+    return json.loads(said.decode().rstrip().rpartition("\n")[2])
+
+
+def _sources(modules: Sequence[ModuleType]) -> list[list[str]]:
+    return [[module.__name__, inspect.getsource(module)] for module in modules]
 
 
 def upload(

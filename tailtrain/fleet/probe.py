@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from gevent.pool import Pool
 
-from tailtrain.data import verify
+from tailtrain.data import send, verify
 from tailtrain.errors import FleetError
 from tailtrain.fleet import lock_program, probe_program, remote
 from tailtrain.planning import layout
@@ -84,7 +84,10 @@ def probe(
     hosts: Sequence[Host], connected: set[Host], datasets: Sequence[PlannedDataset], material: Material
 ) -> dict[str, Observation | Unreachable]:
     """Ask every host once, in parallel. A host that does not answer is in the result with the reason."""
-    request = probe_request(datasets, material)
+    modules = (verify, lock_program, probe_program)
+    question = remote.Question(
+        probe_program.__name__, send.question(modules, probe_request(datasets, material))
+    )
 
     def ask(host: Host) -> Observation | Unreachable:
         if host not in connected:
@@ -92,7 +95,7 @@ def probe(
             return Unreachable(host.name, reason)
         try:
             before = time.time()
-            reply = remote.ask(host, (verify, lock_program, probe_program), request, timeout=180)
+            reply = remote.put(host, question, timeout=180)
             return _observation(host.name, reply, before, time.time())
         except FleetError as error:
             return Unreachable(host.name, str(error))

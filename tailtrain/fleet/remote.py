@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -64,6 +63,19 @@ def run(host: Host, command: str | Sequence[str], *, stdin: Any = None, timeout:
     return Output(ok, output.stdout, output.stderr)
 
 
+@dataclass(frozen=True)
+class Question:
+    """What `ask` asks, made once for many hosts.
+
+    Attributes:
+        name: of the module that answers.
+        content: see `tailtrain.data.send.question`.
+    """
+
+    name: str
+    content: bytes
+
+
 def ask(host: Host, modules: Sequence[ModuleType], request: object, *, timeout: int = 60) -> Any:
     """Run modules of standard-library Python on a host, and give the reply of the last one.
 
@@ -73,16 +85,23 @@ def ask(host: Host, modules: Sequence[ModuleType], request: object, *, timeout: 
     Raises:
         FleetError: where there is no Python, or no reply.
     """
-    lines = [send.program(*modules), json.dumps(request).encode() + b"\n"]
-    output = run(host, send.command(), stdin=BinaryStdin(lines), timeout=timeout)
-    last = output.stdout.rstrip().rpartition("\n")[2]
+    return put(host, Question(modules[-1].__name__, send.question(modules, request)), timeout=timeout)
+
+
+def put(host: Host, question: Question, *, timeout: int = 60) -> Any:
+    """Put a question to a host, and give its reply.
+
+    Raises:
+        FleetError: where there is no Python, or no reply.
+    """
+    output = run(host, send.ask_command(), stdin=BinaryStdin([question.content]), timeout=timeout)
     try:
-        return json.loads(last)
+        return send.answer(output.stdout)
     except ValueError:
         raise FleetError(
             "gave no reply",
             host=host.name,
-            field=modules[-1].__name__,
+            field=question.name,
             found=output.complaint or "no output",
             fix="Install python3 there: apt-get install python3" if "not found" in output.stderr else None,
         ) from None

@@ -5,8 +5,10 @@
 
 from __future__ import annotations
 
+import binascii
 import json
 import time
+import zlib
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -35,7 +37,8 @@ class ManyHosts(FakeConnector):
         del command
         reply = {**_reply(), "peer_id": f"Qm{self.host.name:0>44}"}
         reply["hardware"] = {**reply["hardware"], "clock": time.time()}
-        return True, CommandOutput([OutputLine("stdout", json.dumps(reply))])
+        text = binascii.b2a_base64(zlib.compress(json.dumps(reply).encode())).decode().strip()
+        return True, CommandOutput([OutputLine("stdout", text)])
 
 
 @cache
