@@ -15,7 +15,6 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
-from paramiko import SSHException
 from pyinfra import logger
 from pyinfra.api.exceptions import ConnectError, InventoryError
 from pyinfra.connectors.base import DataMeta
@@ -28,6 +27,7 @@ from tailtrain.errors import TailtrainError
 from tailtrain.tailnet import explain, session
 from tailtrain.tailnet.commands import run_command
 from tailtrain.tailnet.daemon import current_netmap
+from tailtrain.tailnet.execution import RemoteCommand, start
 from tailtrain.tailnet.own_machine import OwnMachine
 from tailtrain.tailnet.prompt import said_once, settle_prompt
 from tailtrain.tailnet.session import Session, Settings
@@ -35,13 +35,11 @@ from tailtrain.tailnet.session import Session, Settings
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from paramiko import Channel
     from pyinfra.api.command import StringCommand
     from pyinfra.api.host import Host
     from pyinfra.api.state import State
     from pyinfra.connectors.util import CommandOutput
 
-    from tailtrain.tailnet.netmap import Peer
 
 _NEVER_HOSTS = frozenset({"iOS", "android", "tvOS"})
 
@@ -220,16 +218,10 @@ class TailscaleConnector(SSHConnector):
             finally:
                 self.data.update(before)  # type: ignore[typeddict-item]  # its own former content
 
-    def _start(self, command_line: str, get_pty: bool) -> _RemoteCommand:  # noqa: FBT001  # run_command's interface
+    def _start(self, command_line: str, get_pty: bool) -> RemoteCommand:  # noqa: FBT001  # run_command's interface
         channel = self._session.channel()
-        try:
-            if get_pty:
-                channel.get_pty()
-            channel.exec_command(command_line)
-        except (EOFError, SSHException) as error:
-            channel.close()
-            raise explain.lost(self.host.name, self._session.peer, error) from error
-        return _RemoteCommand(channel, self.host.name, self._session.peer)
+        peer = self._session.peer
+        return start(channel, command_line, terminal=get_pty, host=self.host.name, peer=peer)
 
     @contextmanager
     def _losses_reported(self) -> Iterator[None]:
@@ -271,28 +263,3 @@ def _own_user() -> str:
         return getpass.getuser()
     except (KeyError, OSError):  # a user without a name, as in some containers
         return ""
-
-
-class _RemoteCommand:
-    """A command that runs at the other end of a channel."""
-
-    def __init__(self, channel: Channel, host: str, peer: Peer | None) -> None:
-        self._channel = channel
-        self._host = host
-        self._peer = peer
-        self.stdin = channel.makefile_stdin("wb")
-        self.stdout: Iterable[bytes] = channel.makefile("rb")
-        self.stderr: Iterable[bytes] = channel.makefile_stderr("rb")
-
-    def wait(self) -> int:
-        status = self._channel.recv_exit_status()
-        transport = self._channel.get_transport()
-        if status == -1 and not transport.is_active():
-            raise explain.lost(self._host, self._peer, transport.get_exception())
-        return status
-
-    def abort(self) -> None:
-        self._channel.close()
-
-    def close(self) -> None:
-        self._channel.close()

@@ -31,6 +31,8 @@ class Behaviour:
     banner_hold_seconds: float = 0.0
     deny: bool = False
     """Close the connection instead of answering the login, as tailscaled does after its denial."""
+    refuse_commands: bool = False
+    """As a server that offers nothing but SFTP."""
     users: list[str] = field(default_factory=list)
     """Who tried to log in, and how, in order."""
 
@@ -71,6 +73,8 @@ class _Server(ServerInterface):
         return False
 
     def check_channel_exec_request(self, channel: paramiko.Channel, command: bytes) -> bool:
+        if self._behaviour.refuse_commands:
+            return False
         threading.Thread(target=_run, args=(channel, command.decode()), daemon=True).start()
         return True
 

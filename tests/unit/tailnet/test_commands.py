@@ -18,6 +18,7 @@ from pyinfra.api.operations import run_ops
 from pyinfra.operations import server
 
 from tailtrain.tailnet.commands import BinaryStdin
+from tests.unit.tailnet.tailnet_stand_in import Behaviour
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -76,6 +77,16 @@ def test_a_command_that_stops_reading_says_why_itself(tailnet: Tailnet) -> None:
             name, "head -c 10 >/dev/null; echo no space left >&2; exit 28", _stdin=BinaryStdin(Megabytes(20))
         )
         assert outcome == (False, "", "no space left")
+
+
+def test_a_command_that_the_server_refuses_fails_and_is_not_waited_for(tailnet: Tailnet) -> None:
+    tailnet.add("qfox", behaviour=Behaviour(refuse_commands=True))
+    deployment = tailnet.deploy("@tailscale/qfox")
+    started = time.monotonic()
+    succeeded, stdout, _ = deployment.run("qfox", "cat", _stdin=BinaryStdin([MEGABYTE] * 8), _timeout=20)
+    assert not succeeded
+    assert not stdout
+    assert time.monotonic() - started < 10
 
 
 def test_a_command_may_answer_while_it_is_still_read_to(tailnet: Tailnet) -> None:
