@@ -29,6 +29,7 @@ COMMANDS = {
     "stop": "tailtrain.commands.run:stop",
     "resume": "tailtrain.commands.run:resume",
     "config": "tailtrain.commands.config:config",
+    "prune": "tailtrain.commands.prune:prune",
     "dataset": "tailtrain.data.cli:dataset_group",
     "lab": "lab.cli:lab_group",
 }

@@ -60,13 +60,22 @@ def gather(project: Path, declared: Declared) -> material.Bundle:
             )
     with problems.gathered():
         check_memory(declared)
-    wheels = settings.wheels or os.environ.get(WHEELS_VARIABLE) or None
     found = []
     with problems.gathered():
-        found = [material.bundle(project, wheels, settings.package_index)]
+        found = [bundle_of(project, declared)]
         check_templates(found[0].templates, declared, found[0].material)
     problems.raise_if_any()
     return found[0]
+
+
+def bundle_of(project: Path, declared: Declared) -> material.Bundle:
+    """A project's material, with the wheels that it or the environment names.
+
+    Raises:
+        DeclarationError: something of it is missing or wrong.
+    """
+    wheels = declared.settings.wheels or os.environ.get(WHEELS_VARIABLE) or None
+    return material.bundle(project, wheels, declared.settings.package_index)
 
 
 def check_tailnet(inventory: Inventory) -> None:

@@ -33,6 +33,7 @@ COMMANDS = {
     "plan",
     "apply",
     "unlock",
+    "prune",
     "status",
     "logs",
     "report",
