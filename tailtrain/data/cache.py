@@ -189,7 +189,11 @@ def _look(path: Path, sha256: str, manifest_id: str) -> _Entry:
 
 
 def _key(path: Path, domain: str, heldout_fraction: float) -> str:
-    what = [str(path.resolve()), domain, heldout_fraction]
+    try:
+        place = path.resolve()
+    except (OSError, RuntimeError) as error:  # links that lead to themselves
+        raise DataError("the data set's file cannot be found", field=str(path), found=error) from error
+    what = [str(place), domain, heldout_fraction]
     return hashlib.sha256(json.dumps(what).encode()).hexdigest()
 
 

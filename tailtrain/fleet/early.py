@@ -17,7 +17,7 @@ from pyinfra_cli.util import parse_cli_arg
 from tailtrain.data import cache
 from tailtrain.errors import DeclarationError, TailtrainError, UnknownHostError
 from tailtrain.fleet import material
-from tailtrain.fleet.datasets import WORK_DIR
+from tailtrain.fleet.datasets import WORK_DIR, planned_datasets
 from tailtrain.fleet.declared import declared_fleet
 from tailtrain.fleet.host_settings import host_settings_problems
 from tailtrain.fleet.inventory_file import read_inventory
@@ -44,7 +44,9 @@ WHEELS_VARIABLE = "TAILTRAIN_WHEELS"
 
 
 def gather(project: Path, declared: Declared) -> material.Bundle:
-    """What goes to hosts, collected and looked at: data sets, templates, locks, wheels, the model's size.
+    """What goes to hosts, collected and looked at: templates, locks, wheels, the model's size, data sets.
+
+    Data sets are cut into chunks here, once.
 
     Raises:
         TailtrainError: all that is wrong with them.
@@ -65,6 +67,7 @@ def gather(project: Path, declared: Declared) -> material.Bundle:
         found = [bundle_of(project, declared)]
         check_templates(found[0].templates, declared, found[0].material)
     problems.raise_if_any()
+    planned_datasets(project, declared)  # cut last, as that may take its time
     return found[0]
 
 

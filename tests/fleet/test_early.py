@@ -81,6 +81,25 @@ def add(file: str, line: str) -> Change:
     return change
 
 
+def records(name: str, texts: list[str]) -> Change:
+    def change(project: Path) -> None:
+        path = project / ".tailtrain" / "demo" / f"{name}.parquet"
+        pq.write_table(pa.table({"text": texts}), path)
+
+    return change
+
+
+def damage(name: str) -> Change:
+    def change(project: Path) -> None:
+        path = project / ".tailtrain" / "demo" / f"{name}.parquet"
+        pq.write_table(pa.table({"text": ["x" * 90] * 900}), path, compression="none", use_dictionary=False)
+        content = bytearray(path.read_bytes())
+        content[2_000:40_000] = b"\xff" * 38_000
+        path.write_bytes(bytes(content))
+
+    return change
+
+
 MISTAKES: list[tuple[str, Change, str]] = [
     ("no hosts", write("inventory.py", b""), "inventory.py: names no hosts"),
     ("no Python", write("inventory.py", b"primary = [\n"), "inventory.py, line 1: cannot be read"),
@@ -94,6 +113,8 @@ MISTAKES: list[tuple[str, Change, str]] = [
     ("a setting", add("group_data/all.py", "modle = {}"), "Did you mean model?"),
     ("a file", rewrite("group_data/all.py", "code.parquet", "none.parquet"), "none.parquet: the data set's"),
     ("a template", rewrite("templates/worker.json.j2", "{{ seed", "{{ sed"), "'sed' is undefined"),
+    ("one record", records("code", ["the only one"]), "no text is held out to judge the model by"),
+    ("a damaged page", damage("code"), "the parquet file cannot be read beyond record 0"),
     ("a lock", write("locks/worker-cuda.lock", b"\xff"), "worker-cuda.lock: is no text"),
     ("wheels", add("group_data/all.py", 'wheels = "none"'), "group_data: wheels: no such folder"),
 ]

@@ -11,7 +11,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tailtrain.data.cache import chunk_dir, ensure_dataset, manifest_path
+from tailtrain.data.cache import check_dataset, chunk_dir, ensure_dataset, manifest_path
+from tailtrain.errors import DataError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -125,3 +126,21 @@ def test_another_fraction_is_another_data_set(cutter: Cutter) -> None:
     assert cutter().id != cutter(fraction=0.5).id
     cutter()
     assert not cutter.read
+
+
+def test_a_file_that_leads_to_itself_is_named(tmp_path: Path) -> None:
+    (tmp_path / "loop.parquet").symlink_to("loop.parquet")
+    with pytest.raises(DataError, match="the data set's file cannot be found"):
+        check_dataset(tmp_path / "loop.parquet", "natural", tmp_path / "cache")
+
+
+def test_checking_says_what_is_wrong_and_cuts_nothing(cutter: Cutter, tmp_path: Path) -> None:
+    check_dataset(cutter.path, "natural", cutter.cache)
+    assert not cutter.cache.exists()
+    cutter()
+    check_dataset(cutter.path, "natural", cutter.cache)
+    cutter.path.write_bytes(b"PAR1 and nothing else")
+    with pytest.raises(DataError, match="truncated"):
+        check_dataset(cutter.path, "natural", cutter.cache)
+    with pytest.raises(DataError, match="missing"):
+        check_dataset(tmp_path / "none.parquet", "natural", cutter.cache)
