@@ -20,7 +20,7 @@ from tailtrain.fleet import material
 from tailtrain.fleet.datasets import WORK_DIR, planned_datasets
 from tailtrain.fleet.declared import declared_fleet
 from tailtrain.fleet.host_settings import host_settings_problems
-from tailtrain.fleet.inventory_file import read_inventory
+from tailtrain.fleet.inventory_file import parsed, read_inventory
 from tailtrain.fleet.refusal import Refused
 from tailtrain.planning.rehearsal import check_memory, check_templates
 from tailtrain.spec.problems import Problems, nearest, raise_if_any
@@ -134,9 +134,17 @@ def _check(options: Mapping[str, Any]) -> None:
     path = Path(options["inventory"])
     if not path.is_file():
         return
-    inventory = read_inventory(
-        path, Path.cwd(), override=_override(options), group_data=options["group_data"] or ()
-    )
+    problems = Problems()
+    for file in {Path(name) for name in options["operations"] if name.endswith(".py")} | set(
+        Path("deploys").glob("*.py")
+    ):
+        with problems.gathered():
+            parsed(file)
+    with problems.gathered():
+        inventory = read_inventory(
+            path, Path.cwd(), override=_override(options), group_data=options["group_data"] or ()
+        )
+    problems.raise_if_any()
     raise_if_any(host_settings_problems(inventory))
     deploys = {Path(name).stem for name in options["operations"] if Path(name).parent.name == "deploys"}
     if deploys & PLANNED:

@@ -51,7 +51,7 @@ def read_inventory(
     trees = {}
     for file in (path, *files):
         with problems.gathered():
-            trees[file] = _parsed(file)
+            trees[file] = parsed(file)
     if path in trees:
         problems.found += entry_problems(shown_path(path), trees[path])
     problems.raise_if_any()
@@ -74,7 +74,7 @@ def _group_files(folder: Path) -> list[Path]:
     return sorted(path for path in folder.iterdir() if path.suffix == ".py") if folder.is_dir() else []
 
 
-def _parsed(file: Path) -> ast.Module:
+def parsed(file: Path) -> ast.Module:
     """The file as Python reads it.
 
     Raises:

@@ -159,7 +159,7 @@ def _texts(
     wanted = [(layout.CONFIG, "0640", layout.ACCOUNT, config)]
     values = unit_values(fleet.material, lock, limits)
     for unit in (layout.WORKER_UNIT, layout.VALIDATE_UNIT):
-        text = fleet.templates.render(f"{unit}.j2", name, values)
+        text = fleet.templates.render_unit(unit, name, values)
         wanted.append((f"{layout.UNIT_DIR}/{unit}", "0644", "root", text))
     return tuple(
         FileChange(path, mode, group, answer.files.get(path), text) for path, mode, group, text in wanted

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import traceback
 from dataclasses import asdict, dataclass
 from functools import cached_property
@@ -163,6 +164,18 @@ class Templates:
                 f"cannot be rendered: {error}", host=host, field=_place(error) or f"templates/{name}"
             ) from None
 
+    def render_unit(self, unit: str, host: str, values: Mapping[str, object]) -> str:
+        """A unit for one host, checked to be one, and to start the worker.
+
+        Raises:
+            DeclarationError: where the template makes something else.
+        """
+        name = f"{unit}.j2"
+        text = self.render(name, host, values)
+        if problem := _unit_problem(text, values):
+            raise DeclarationError(problem, host=host, field=f"templates/{name}")
+        return text
+
     def render_worker(self, host: str, document: Mapping[str, object]) -> str:
         """`worker.json` for one host, checked to say what the document says.
 
@@ -175,8 +188,10 @@ class Templates:
         try:
             rendered = json.loads(text)
         except ValueError as error:
+            line = f", in line {error.lineno} of it" if isinstance(error, json.JSONDecodeError) else ""
+            problem = getattr(error, "msg", str(error))
             raise DeclarationError(
-                f"does not make JSON: {error}", host=host, field="templates/worker.json.j2"
+                f"does not make JSON: {problem}{line}", host=host, field="templates/worker.json.j2"
             ) from None
         # Compared as text: to Python, true is 1 and 12.0 is 12, to a worker they are not.
         found = {key: json.dumps(value, sort_keys=True) for key, value in _object(rendered).items()}
@@ -190,6 +205,30 @@ class Templates:
                 found=", ".join(wrong),
             )
         return text
+
+
+_SECTION = re.compile(r"\[\w+\]")
+_SETTING = re.compile(r"\w+\s*=.*")
+
+
+def _unit_problem(text: str, values: Mapping[str, object]) -> str | None:
+    """What is wrong with a unit file as systemd.syntax(7) has it, or with what it starts."""
+    section, started = "", ""
+    continued = False
+    for number, line in enumerate(text.splitlines(), 1):
+        stripped = line.strip()
+        if continued or not stripped or stripped[0] in "#;":
+            pass
+        elif _SECTION.fullmatch(stripped):
+            section = stripped
+        elif not _SETTING.fullmatch(stripped) or not section:
+            return f"makes no unit: line {number} of it is no setting of a section"
+        elif section == "[Service]" and stripped.startswith("ExecStart="):
+            started = stripped
+        continued = stripped.endswith("\\") and bool(stripped)
+    if not all(str(values[name]) in started for name in ("environment", "config")):
+        return "makes a unit that does not start the worker: its ExecStart names environment and config"
+    return None
 
 
 def _to_json(value: object) -> str:

@@ -61,7 +61,7 @@ def check_templates(templates: Templates, declared: Declared, material: Material
         for unit in (layout.WORKER_UNIT, layout.VALIDATE_UNIT):
             with problems.gathered():
                 lock = CUDA_LOCK if limits.device == "cuda" else CPU_LOCK
-                templates.render(f"{unit}.j2", name, unit_values(material, lock, limits))
+                templates.render_unit(unit, name, unit_values(material, lock, limits))
     problems.raise_if_any()
 
 

@@ -206,6 +206,13 @@ def test_what_the_command_line_overrides_is_looked_at(ask: Ask) -> None:
     assert "--data worker_port: says no value" in said
 
 
+def test_a_deploy_that_python_cannot_read_is_named_with_its_line(ask: Ask, project: Path) -> None:
+    write("deploys/validate.py", b"x = 1\ny = (\n")(project)
+    ended = ask(*TRAIN, program="pyinfra")
+    assert ended["exit_code"] == 1
+    assert "deploys/validate.py, line 2: cannot be read: '(' was never closed" in ended["stderr"]
+
+
 def test_stopping_needs_no_templates(ask: Ask, project: Path) -> None:
     shutil.rmtree(project / "templates")
     said = ask("-y", "inventory.py", "deploys/stop.py", program="pyinfra")["stderr"]

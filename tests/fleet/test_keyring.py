@@ -60,3 +60,12 @@ def test_it_is_forgotten_once_the_node_has_it(tmp_path: Path) -> None:
     forget_identity(tmp_path, "judge")
     forget_identity(tmp_path, "judge")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_that_cannot_hold_identities_is_named(tmp_path: Path) -> None:
+    (tmp_path / "identities").write_text("no folder")
+    with pytest.raises(FleetError, match=r"judge: .*/identities/judge.key: .*Not a directory"):
+        kept_identity(tmp_path / "identities", "judge")
+    (tmp_path / "loop").symlink_to("loop")
+    with pytest.raises(FleetError, match=r"judge: .*/loop"):
+        kept_identity(tmp_path / "loop", "judge")

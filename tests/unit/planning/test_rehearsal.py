@@ -39,7 +39,7 @@ def test_what_fails_for_all_is_said_once_with_all_names() -> None:
 
 
 def test_what_fails_for_one_node_names_that_node() -> None:
-    text = refusal(**unit_with("{{ 1 // (threads - 8) }}"))
+    text = refusal(**unit_with("# {{ 1 // (threads - 8) }}"))
     assert text.startswith(f"architect: templates/{UNIT}, line 8: cannot be rendered: integer division")
 
 
@@ -48,6 +48,26 @@ def test_all_templates_that_fail_are_told_at_once() -> None:
     assert text.splitlines()[0] == "2 problems"
     assert "worker.json.j2" in text
     assert UNIT in text
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("", "does not start the worker"),
+        (SOURCES[UNIT].replace("ExecStart=", "ExecStop="), "does not start the worker"),
+        (SOURCES[UNIT].replace("{{ config }}", "/etc/other.json"), "does not start the worker"),
+        (SOURCES[UNIT].replace("[Service]", "[Service"), "line 7 of it is no setting of a section"),
+        ("Type=exec\n", "line 1 of it is no setting of a section"),
+    ],
+)
+def test_a_unit_is_one_and_starts_the_worker(text: str, words: str) -> None:
+    assert words in refusal(**{UNIT: text})
+
+
+def test_what_makes_no_json_is_said_once() -> None:
+    text = refusal(**{"worker.json.j2": SOURCES["worker.json.j2"].replace("seed | tojson }},", "seed }}")})
+    assert text.startswith(", ".join(NAMES) + ": templates/worker.json.j2: does not make JSON")
+    assert text.endswith("in line 6 of it")
 
 
 def test_a_missing_template_is_named() -> None:
