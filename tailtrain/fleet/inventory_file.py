@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import ast
 import warnings
+from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from traceback import extract_tb
 from typing import TYPE_CHECKING, Any
 
+from pyinfra.api import inventory as pyinfra_inventory
 from pyinfra.api.exceptions import PyinfraError
 from pyinfra_cli.exceptions import UnexpectedExternalError
 from pyinfra_cli.inventory import make_inventory
@@ -22,7 +25,7 @@ from tailtrain.spec import NodeRole
 from tailtrain.spec.problems import Problems, nearest
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from pyinfra.api.inventory import Inventory
 
@@ -99,9 +102,13 @@ def parsed(file: Path) -> ast.Module:
 def _made(path: Path, folder: Path, override: Mapping[str, Any], group_data: Sequence[str]) -> Inventory:
     """What pyinfra makes of the files, which run now."""
     try:
-        found: Inventory = make_inventory(
-            str(path), override_data=dict(override), cwd=str(folder), group_data_directories=list(group_data)
-        )
+        with _connectors_found_once():
+            found: Inventory = make_inventory(
+                str(path),
+                override_data=dict(override),
+                cwd=str(folder),
+                group_data_directories=list(group_data),
+            )
     except SyntaxError as error:
         problem, field = f"cannot be read: {error.msg}", _place(error.filename or path, error.lineno)
     except UnexpectedExternalError as error:
@@ -122,6 +129,23 @@ def _made(path: Path, folder: Path, override: Mapping[str, Any], group_data: Seq
     else:
         return found
     raise DeclarationError(problem, field=field)
+
+
+@contextmanager
+def _connectors_found_once() -> Iterator[None]:
+    """Keep what pyinfra finds when it looks through all installed packages for connectors.
+
+    It does so four times for each host, which is most of what planning for a thousand hosts would cost.
+    """
+    names = ("get_all_connectors", "get_execution_connectors")
+    before = {name: getattr(pyinfra_inventory, name) for name in names}
+    for name, look in before.items():
+        setattr(pyinfra_inventory, name, cache(look))
+    try:
+        yield
+    finally:
+        for name, look in before.items():
+            setattr(pyinfra_inventory, name, look)
 
 
 def _lost_groups(path: Path, tree: ast.Module, found: Inventory) -> list[DeclarationError]:
