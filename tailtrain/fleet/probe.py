@@ -54,15 +54,13 @@ FILES = (
 )
 
 
-def probe_request(datasets: Sequence[PlannedDataset], material: Material) -> dict[str, object]:
+def probe_request(material: Material) -> dict[str, object]:
     """What the probe is asked, the same for every host."""
-    sizes = {chunk.sha256: chunk.bytes for d in datasets for chunk in (*d.train, *d.heldout)}
     return {
         "account": layout.ACCOUNT,
         "folders": FOLDERS,
         "files": FILES,
         "units": [layout.WORKER_UNIT, layout.VALIDATE_UNIT],
-        "sizes": sizes,
         "in_use": [material.code_id, *material.locks.values()],
         "where": {
             "state": layout.STATE_DIR,
@@ -85,9 +83,8 @@ def probe(
 ) -> dict[str, Observation | Unreachable]:
     """Ask every host once, in parallel. A host that does not answer is in the result with the reason."""
     modules = (verify, lock_program, probe_program)
-    question = remote.Question(
-        probe_program.__name__, send.question(modules, probe_request(datasets, material))
-    )
+    question = remote.Question(probe_program.__name__, send.question(modules, probe_request(material)))
+    known = frozenset(chunk.sha256 for d in datasets for chunk in (*d.train, *d.heldout))
 
     def ask(host: Host) -> Observation | Unreachable:
         if host not in connected:
@@ -96,7 +93,7 @@ def probe(
         try:
             before = time.time()
             reply = remote.put(host, question, timeout=180)
-            return _observation(host.name, reply, before, time.time())
+            return _observation(host.name, reply, known, before, time.time())
         except FleetError as error:
             return Unreachable(host.name, str(error))
 
@@ -128,7 +125,19 @@ def _tailnet_state(host: HostPreflight, now: datetime) -> TailnetState:
     )
 
 
-def _observation(name: str, reply: Mapping[str, Any], before: float, after: float) -> Observation:
+def _observation(
+    name: str, reply: Mapping[str, Any], known: frozenset[str], before: float, after: float
+) -> Observation:
+    """The reply of a host.
+
+    Args:
+        name: of the host.
+        reply: what `probe_program.reply` gave.
+        known: the chunks of the declared data sets; all others are strays.
+        before: when it was asked, in seconds since 1970.
+        after: when it had answered.
+    """
+    sizes, damaged = reply["chunks"]["sizes"], reply["chunks"]["damaged"]
     found, lab, run = reply["hardware"], reply["lab"], reply["run"]
     clock = found["clock"]
     # The host read its clock at some moment between ours; only what lies outside that span is skew.
@@ -158,8 +167,8 @@ def _observation(name: str, reply: Mapping[str, Any], before: float, after: floa
         codes=frozenset(reply["codes"]),
         peer_id=reply["peer_id"],
         files=reply["files"],
-        chunks=frozenset(reply["chunks"]["present"]),
-        damaged=reply["chunks"]["damaged"],
+        chunks=(known & sizes.keys()) - damaged.keys(),
+        damaged={chunk: why for chunk, why in damaged.items() if chunk in known},
         manifests=frozenset(reply["manifests"]),
         units={unit: UnitState(**state) for unit, state in reply["units"].items()},
         run=RunState(
@@ -172,7 +181,7 @@ def _observation(name: str, reply: Mapping[str, Any], before: float, after: floa
             learned=not any(unlearned(run.get("validation", {}))),
         ),
         modified={path: written for path, written in reply["modified"].items() if written},
-        stray_chunks=reply["chunks"]["stray"],
+        stray_chunks={chunk: size for chunk, size in sizes.items() if chunk not in known},
         stored=tuple(
             StoredFolder(parent, folder, reply["superfluous"][parent].get(folder, 0))
             for parent, folders in (

@@ -14,6 +14,7 @@ import importlib.util
 import json
 import os
 import pwd
+import re
 import shutil
 import stat
 import subprocess
@@ -26,6 +27,7 @@ from tailtrain.fleet.lock_program import observed_lock
 
 Document = dict[str, Any]
 SECRET = 0o600
+HASH = re.compile(r"[0-9a-f]{64}")
 PROPERTIES = ("Id", "ActiveState", "UnitFileState", "MainPID", "StateChangeTimestamp")
 
 
@@ -206,15 +208,19 @@ def run_state(config: str, runs: str) -> Document:
     }
 
 
-def verified(folder: str, sizes: dict[str, int]) -> Document:
-    """Which chunk files are there and right, and what is wrong with others."""
-    found = examine(folder, sizes)
-    wrong = {*found["missing"], *found["damaged"]}
-    return {
-        "present": [name for name in sizes if name not in wrong],
-        "damaged": found["damaged"],
-        "stray": {name: os.lstat(os.path.join(folder, name)).st_size for name in found["extra"]},
-    }
+def chunks(folder: str) -> Document:
+    """The size of each file in the folder of chunks, and what is wrong with those whose name is a hash.
+
+    A chunk is named by its hash, so nobody needs to say which ones there should be: the question stays as
+    small as it is, however large the data.
+    """
+    try:
+        names = [name for name in os.listdir(folder) if not name.startswith(".")]
+    except FileNotFoundError:
+        names = []
+    sizes = {name: os.lstat(os.path.join(folder, name)).st_size for name in names}
+    found = examine(folder, {name: size for name, size in sizes.items() if HASH.fullmatch(name)})
+    return {"sizes": sizes, "damaged": found["damaged"]}
 
 
 def reply(request: Document) -> Document:
@@ -247,7 +253,7 @@ def reply(request: Document) -> Document:
         "files": {path: read(path) for path in request["files"]},
         "modified": {path: when(path) for path in request["files"]},
         "receipt": read(where["receipt"]),
-        "chunks": verified(where["chunks"], request["sizes"]),
+        "chunks": chunks(where["chunks"]),
         "manifests": manifests,
         "units": units(request["units"]),
         "run": run_state(where["config"], where["runs"]),

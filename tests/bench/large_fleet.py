@@ -71,7 +71,7 @@ def make(folder: Path, hosts: int) -> None:
 def provisioned(folder: Path) -> dict[str, Any]:
     """What the probe says of a node that was provisioned and has nothing else."""
     material = bundle(folder, None, None).material
-    request: dict[str, Any] = json.loads(json.dumps(probe_request([], material)))
+    request: dict[str, Any] = json.loads(json.dumps(probe_request(material)))
     # Whatever this machine has in the places where a node has things is not looked at.
     nowhere = str(folder / "nothing")
     request["where"] = {name: f"{nowhere}{path}" for name, path in request["where"].items()}
