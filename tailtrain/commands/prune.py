@@ -30,12 +30,13 @@ def prune(inventory: Path, *, dry_run: bool, days: int) -> None:
     not used for some days. Reports stay, and so does everything on hosts: deploys prune those.
     """
     cooperate()
-    from tailtrain.fleet import connect, early, own_caches
+    from tailtrain.fleet import connect, own_caches
     from tailtrain.fleet.declared import declared_fleet
+    from tailtrain.fleet.gathering import bundle_of
     from tailtrain.planning.plan import counted, megabytes
 
     declared = declared_fleet(connect.declared_state(inventory).inventory)
-    material = early.bundle_of(Path.cwd(), declared).material
+    material = bundle_of(Path.cwd(), declared).material
     freed = own_caches.prune(Path.cwd(), declared, material, days=days, dry_run=dry_run)
     word = "would be removed" if dry_run else "removed"
     for what, part in freed.items():

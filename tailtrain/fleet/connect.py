@@ -17,7 +17,8 @@ from pyinfra_cli.log import setup_logging
 
 from tailtrain.errors import DeclarationError, FleetError
 from tailtrain.fleet.declared import declared_fleet
-from tailtrain.fleet.early import check_tailnet, gather
+from tailtrain.fleet.early import check_tailnet
+from tailtrain.fleet.gathering import gather
 from tailtrain.fleet.host_settings import host_settings_problems
 from tailtrain.fleet.inventory_file import read_inventory
 from tailtrain.spec.problems import raise_if_any

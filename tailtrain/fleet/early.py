@@ -6,7 +6,6 @@ hand, so the project's asks for `check_before_connecting`.
 
 from __future__ import annotations
 
-import os
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,15 +13,12 @@ from typing import TYPE_CHECKING, Any
 import click
 from pyinfra_cli.util import parse_cli_arg
 
-from tailtrain.data import cache
 from tailtrain.errors import DeclarationError, TailtrainError, UnknownHostError
-from tailtrain.fleet import material
-from tailtrain.fleet.datasets import WORK_DIR, planned_datasets
 from tailtrain.fleet.declared import declared_fleet
+from tailtrain.fleet.gathering import gather
 from tailtrain.fleet.host_settings import host_settings_problems
 from tailtrain.fleet.inventory_file import parsed, read_inventory
 from tailtrain.fleet.refusal import Refused
-from tailtrain.planning.rehearsal import check_memory, check_templates
 from tailtrain.spec.problems import Problems, nearest, raise_if_any
 from tailtrain.tailnet.connector import TailscaleConnector
 from tailtrain.tailnet.daemon import current_netmap
@@ -32,53 +28,11 @@ if TYPE_CHECKING:
 
     from pyinfra.api.inventory import Inventory
 
-    from tailtrain.planning.actions import Declared
 
 _MISSPELT = 0.75  # how alike two names must be: one wrong letter of four
 
 PLANNED = frozenset({"train", "provision", "distribute", "train_workers", "aggregate", "validate", "clean"})
 """The deploys that begin with a plan."""
-
-WHEELS_VARIABLE = "TAILTRAIN_WHEELS"
-"""Environment variable: the folder of wheels where group data name none."""
-
-
-def gather(project: Path, declared: Declared) -> material.Bundle:
-    """What goes to hosts, collected and looked at: templates, locks, wheels, the model's size, data sets.
-
-    Data sets are cut into chunks here, once.
-
-    Raises:
-        TailtrainError: all that is wrong with them.
-    """
-    problems, settings = Problems(), declared.settings
-    for domain, file in settings.datasets:
-        with problems.gathered():
-            cache.check_dataset(
-                project / file,
-                domain,
-                project / WORK_DIR / "datasets",
-                heldout_fraction=settings.heldout_fraction,
-            )
-    with problems.gathered():
-        check_memory(declared)
-    found = []
-    with problems.gathered():
-        found = [bundle_of(project, declared)]
-        check_templates(found[0].templates, declared, found[0].material)
-    problems.raise_if_any()
-    planned_datasets(project, declared)  # cut last, as that may take its time
-    return found[0]
-
-
-def bundle_of(project: Path, declared: Declared) -> material.Bundle:
-    """A project's material, with the wheels that it or the environment names.
-
-    Raises:
-        DeclarationError: something of it is missing or wrong.
-    """
-    wheels = declared.settings.wheels or os.environ.get(WHEELS_VARIABLE) or None
-    return material.bundle(project, wheels, declared.settings.package_index)
 
 
 def check_tailnet(inventory: Inventory) -> None:

@@ -23,8 +23,8 @@ from tailtrain.fleet import departed, material, probe
 from tailtrain.fleet.approval import is_approved
 from tailtrain.fleet.datasets import WORK_DIR, planned_datasets
 from tailtrain.fleet.declared import declared_fleet
-from tailtrain.fleet.early import gather
 from tailtrain.fleet.gate import Gate, require_quorum
+from tailtrain.fleet.gathering import gather
 from tailtrain.fleet.keyring import kept_identity
 from tailtrain.fleet.lock import own_name
 from tailtrain.fleet.refusal import Refused

@@ -1,0 +1,58 @@
+"""What goes to hosts, collected on this machine and looked at before any host is waited for."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from tailtrain.data import cache
+from tailtrain.fleet import material
+from tailtrain.fleet.datasets import WORK_DIR, planned_datasets
+from tailtrain.planning.rehearsal import check_memory, check_templates
+from tailtrain.spec.problems import Problems
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tailtrain.planning.actions import Declared
+
+WHEELS_VARIABLE = "TAILTRAIN_WHEELS"
+"""Environment variable: the folder of wheels where group data name none."""
+
+
+def gather(project: Path, declared: Declared) -> material.Bundle:
+    """What goes to hosts, collected and looked at: templates, locks, wheels, the model's size, data sets.
+
+    Data sets are cut into chunks here, once.
+
+    Raises:
+        TailtrainError: all that is wrong with them.
+    """
+    problems, settings = Problems(), declared.settings
+    for domain, file in settings.datasets:
+        with problems.gathered():
+            cache.check_dataset(
+                project / file,
+                domain,
+                project / WORK_DIR / "datasets",
+                heldout_fraction=settings.heldout_fraction,
+            )
+    with problems.gathered():
+        check_memory(declared)
+    found = []
+    with problems.gathered():
+        found = [bundle_of(project, declared)]
+        check_templates(found[0].templates, declared, found[0].material)
+    problems.raise_if_any()
+    planned_datasets(project, declared)  # cut last, as that may take its time
+    return found[0]
+
+
+def bundle_of(project: Path, declared: Declared) -> material.Bundle:
+    """A project's material, with the wheels that it or the environment names.
+
+    Raises:
+        DeclarationError: something of it is missing or wrong.
+    """
+    wheels = declared.settings.wheels or os.environ.get(WHEELS_VARIABLE) or None
+    return material.bundle(project, wheels, declared.settings.package_index)
