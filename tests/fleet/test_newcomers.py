@@ -17,7 +17,8 @@ from tailtrain.fleet import newcomers
 from tailtrain.planning import layout
 from tests.fleet.test_cli import TAILTRAIN, TRAINING, Ended, one_sentence
 from tests.plans.situations import PROJECT
-from tests.unit.tailnet.admin_stand_in import API_KEY, JOIN_KEY, AdminStandIn, device
+from tests.unit.tailnet.admin_documents import API_KEY, JOIN_KEY, device
+from tests.unit.tailnet.admin_stand_in import AdminStandIn
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -44,12 +45,18 @@ def project(tmp_path: Path) -> Path:
     return folder
 
 
-@pytest.fixture
-def admin(tmp_path: Path) -> Iterator[AdminStandIn]:
-    """Tailscale's admin API."""
-    stand_in = AdminStandIn(tmp_path)
+@pytest.fixture(scope="module")
+def _server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AdminStandIn]:
+    stand_in = AdminStandIn(tmp_path_factory.mktemp("admin"))
     yield stand_in
     stand_in.close()
+
+
+@pytest.fixture
+def admin(_server: AdminStandIn) -> AdminStandIn:
+    """Tailscale's admin API, as it answers at first."""
+    _server.reset()
+    return _server
 
 
 @pytest.fixture
@@ -91,10 +98,12 @@ def test_devices_without_credentials(run: Callable[..., Ended], project: Path) -
 
 
 def test_devices_with_the_admin_api(run: Callable[..., Ended], project: Path, admin: AdminStandIn) -> None:
-    admin.behaviour.devices = [
-        device("judge", "100.64.0.4", authorized=False),
-        device("phone", "100.64.0.50", os="iOS"),
-    ]
+    admin.behave(
+        devices=[
+            device("judge", "100.64.0.4", authorized=False),
+            device("phone", "100.64.0.50", os="iOS"),
+        ]
+    )
     ended = run(project, "devices", admin=admin)
     assert ended.exit_code == 0, ended.stderr
     assert "judge  waits to be approved" in ended.stdout
@@ -113,7 +122,7 @@ def test_devices_that_the_inventory_names_and_nobody_bears(run: Callable[..., En
 def test_devices_where_the_credentials_are_wrong(
     run: Callable[..., Ended], project: Path, admin: AdminStandIn
 ) -> None:
-    admin.behaviour.error = (403, "user does not have access to this operation")
+    admin.behave(error=(403, "user does not have access to this operation"))
     ended = run(project, "devices", admin=admin)
     one_sentence(ended, "may not list the devices")
     assert API_KEY not in ended.stderr
@@ -185,7 +194,7 @@ def _read(terminal: int) -> bytes:
 
 
 def test_tags_of_an_invitation(run: Callable[..., Ended], project: Path, admin: AdminStandIn) -> None:
-    admin.behaviour.tag_owners = ("tag:gpu", "tag:train")
+    admin.behave(tag_owners=("tag:gpu", "tag:train"))
     assert run(project, "invite", "--show", "--tag", "gpu", "--tag", "tag:train", admin=admin).exit_code == 0
     assert admin.asked[-1].json["capabilities"]["devices"]["create"]["tags"] == ["tag:gpu", "tag:train"]
     one_sentence(
@@ -227,17 +236,17 @@ def test_the_policy_that_a_fleet_needs(run: Callable[..., Ended], project: Path)
 
 
 def test_the_policy_is_checked(run: Callable[..., Ended], project: Path, admin: AdminStandIn) -> None:
-    admin.behaviour.previews = {"100.64.0.2:22": [{"users": ["alice@example.com"], "ports": ["*:22"]}]}
+    admin.behave(previews={"100.64.0.2:22": [{"users": ["alice@example.com"], "ports": ["*:22"]}]})
     fits = run(project, "policy", "--check", admin=admin)
     assert fits.exit_code == 0, fits.stderr
     assert "Nothing is lacking" in fits.stdout
     assert any(line.split() == ["qfox", "22", "alice@example.com"] for line in fits.stdout.splitlines())
     lacks = {"message": "test(s) failed", "data": [{"user": "alice@example.com", "errors": ["dropped"]}]}
-    admin.behaviour.validation = [lacks]
+    admin.behave(validation=[lacks])
     merge = run(project, "policy", "--check", admin=admin)
     assert merge.exit_code == 2, merge.stderr
     assert "alice@example.com: dropped" in merge.stdout
     assert "Merge and save them; nothing was saved here." in merge.stdout
-    admin.behaviour.validation = [lacks, lacks]
+    admin.behave(validation=[lacks, lacks])
     wrong = run(project, "policy", "--check", admin=admin)
     one_sentence(wrong, "still not right", "alice@example.com: dropped")

@@ -24,7 +24,6 @@ from tests.unit.tailnet.tailnet_stand_in import Tailnet
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -81,9 +80,15 @@ def tailnet(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Tailnet]
     daemon.forget_netmap()
 
 
-@pytest.fixture
-def admin_stand_in(tmp_path: Path) -> Iterator[AdminStandIn]:
-    """Tailscale's admin API, for as long as a test takes."""
-    stand_in = AdminStandIn(tmp_path)
+@pytest.fixture(scope="session")
+def _admin_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AdminStandIn]:
+    stand_in = AdminStandIn(tmp_path_factory.mktemp("admin"))
     yield stand_in
     stand_in.close()
+
+
+@pytest.fixture
+def admin_stand_in(_admin_server: AdminStandIn) -> AdminStandIn:
+    """Tailscale's admin API, as it answers at first."""
+    _admin_server.reset()
+    return _admin_server

@@ -14,18 +14,19 @@ from tailtrain.errors import TailnetError
 from tailtrain.tailnet import admin, credentials
 from tailtrain.tailnet.admin import AdminApi
 from tests.plans.situations import PROJECT
-from tests.unit.tailnet.admin_stand_in import (
+from tests.unit.tailnet.admin_documents import (
     ACCESS_TOKEN,
     API_KEY,
     CLIENT_ID,
     CLIENT_SECRET,
     JOIN_KEY,
-    AdminStandIn,
     device,
 )
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from tests.unit.tailnet.admin_stand_in import AdminStandIn
 
     Connected = Callable[..., AdminApi]
 
@@ -59,7 +60,7 @@ def refused(api: AdminApi) -> str:
 
 
 def test_devices_are_listed_by_name(api: Connected, admin_stand_in: AdminStandIn) -> None:
-    admin_stand_in.behaviour.devices = [device("judge", "100.64.0.4"), device("Architect", "100.64.0.3")]
+    admin_stand_in.behave(devices=[device("judge", "100.64.0.4"), device("Architect", "100.64.0.3")])
     assert [found.hostname for found in api().devices()] == ["Architect", "judge"]
     asked = admin_stand_in.asked[0]
     assert (asked.method, asked.path) == ("GET", "/api/v2/tailnet/-/devices")
@@ -68,8 +69,8 @@ def test_devices_are_listed_by_name(api: Connected, admin_stand_in: AdminStandIn
 
 def test_a_tailnet_with_shared_devices_is_listed_too(api: Connected, admin_stand_in: AdminStandIn) -> None:
     """tailscale/tailscale#21721: the API fails for all fields then."""
-    admin_stand_in.behaviour.not_with_all_fields = True
-    admin_stand_in.behaviour.devices = [device("judge", "100.64.0.4")]
+    admin_stand_in.behave(not_with_all_fields=True)
+    admin_stand_in.behave(devices=[device("judge", "100.64.0.4")])
     assert len(api().devices()) == 1
 
 
@@ -170,7 +171,7 @@ def test_what_the_api_refuses(
     environment: dict[str, str],
     words: list[str],
 ) -> None:
-    admin_stand_in.behaviour.error = error
+    admin_stand_in.behave(error=error)
     said = refused(api(environment))
     for word in words:
         assert word in said
@@ -180,9 +181,9 @@ def test_what_the_api_refuses(
     "page", ["<html>Please log in</html>", "{}", '{"devices": [{}]}', '{"devices": 5}', "[]"]
 )
 def test_a_portal_answers_in_its_place(api: Connected, admin_stand_in: AdminStandIn, page: str) -> None:
-    admin_stand_in.behaviour.page = page
+    admin_stand_in.behave(page=page)
     assert "does not answer as Tailscale's API does" in refused(api())
-    admin_stand_in.behaviour.page = f'{{"id": 5, "key": "{JOIN_KEY}", "created": "never"}}'
+    admin_stand_in.behave(page=f'{{"id": 5, "key": "{JOIN_KEY}", "created": "never"}}')
     with pytest.raises(TailnetError) as caught:
         api().make_key(tags=["tag:train"], expiry_seconds=60)
     assert JOIN_KEY not in str(caught.value)
@@ -192,7 +193,7 @@ def test_silence_is_not_waited_for_without_end(
     api: Connected, admin_stand_in: AdminStandIn, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(admin, "REQUEST_SECONDS", 0.3)
-    admin_stand_in.behaviour.silence = 5
+    admin_stand_in.behave(silence=5)
     started = time.monotonic()
     assert "did not answer within 0.3 s" in refused(api())
     assert time.monotonic() - started < 3
@@ -207,19 +208,19 @@ def test_a_policy_is_checked_and_not_saved(api: Connected, admin_stand_in: Admin
         },
         {"message": "invalid rule"},
     ]
-    admin_stand_in.behaviour.validation = answers
+    admin_stand_in.behave(validation=answers)
     assert api().validate_policy("{}") == ('tag:train: address "tag:train:22": want: Accept, got: Drop',)
     assert api().validate_policy("{}") == ("invalid rule",)
-    admin_stand_in.behaviour.error = (400, "line 3, column 4: unexpected token")
+    admin_stand_in.behave(error=(400, "line 3, column 4: unexpected token"))
     assert api().validate_policy("{") == ("line 3, column 4: unexpected token",)
     assert {asked.path for asked in admin_stand_in.asked} == {"/api/v2/tailnet/-/acl/validate"}
 
 
 def test_a_policy_is_read_and_previewed(api: Connected, admin_stand_in: AdminStandIn) -> None:
-    admin_stand_in.behaviour.policy = "{ /* mine */ }"
+    admin_stand_in.behave(policy="{ /* mine */ }")
     assert api().policy_text() == "{ /* mine */ }"
     rule = {"users": ["alice@example.com"], "ports": ["*:22"], "lineNumber": 7}
-    admin_stand_in.behaviour.previews = {"100.64.0.3:22": [rule]}
+    admin_stand_in.behave(previews={"100.64.0.3:22": [rule]})
     first, second = api().preview_policy("{}", ["100.64.0.3:22", "100.64.0.4:22"])
     assert first.matches[0].users == ["alice@example.com"]
     assert second.matches == []
@@ -259,7 +260,7 @@ def run(admin_stand_in: AdminStandIn) -> Callable[..., str]:
 def test_it_is_reached_through_a_proxy_also_where_gevent_replaced_blocking_calls(
     run: Callable[..., str], admin_stand_in: AdminStandIn, words: list[str]
 ) -> None:
-    admin_stand_in.behaviour.devices = [device("judge", "100.64.0.4")]
+    admin_stand_in.behave(devices=[device("judge", "100.64.0.4")])
     assert run(*words) == "judge"
 
 

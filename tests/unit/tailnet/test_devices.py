@@ -14,7 +14,7 @@ from tailscale.models import Device
 from tailtrain.tailnet.devices import Machine, impossible, machines_of, obstacle
 from tailtrain.tailnet.listing import Listing, listing_of, render_listing
 from tailtrain.tailnet.netmap import Netmap, parse_status
-from tests.unit.tailnet.admin_stand_in import device
+from tests.unit.tailnet.admin_documents import device
 
 DATA = Path(__file__).with_name("data")
 NOW = datetime(2026, 11, 30, 12, 0, tzinfo=UTC)

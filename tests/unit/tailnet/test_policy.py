@@ -17,10 +17,12 @@ from tailtrain.tailnet.owners import Identity, identity_of, logins_of
 from tailtrain.tailnet.policy import TEMPLATE, PolicyNeeds, PolicyNode, policy_text
 from tailtrain.tailnet.policy_check import Access, check_policy, merged, parse_hujson
 from tests.plans.situations import PROJECT
-from tests.unit.tailnet.admin_stand_in import API_KEY, AdminStandIn
+from tests.unit.tailnet.admin_documents import API_KEY
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from tests.unit.tailnet.admin_stand_in import AdminStandIn
 
 TEXT = (PROJECT / "templates" / TEMPLATE).read_text()
 RUNNING = (PROJECT / "tests/unit/tailnet/data/running.json").read_text()
@@ -170,11 +172,9 @@ def failed(*errors: str) -> dict[str, Any]:
 
 def test_a_policy_that_lacks_nothing(api: AdminApi, admin_stand_in: AdminStandIn) -> None:
     wanted = needs(ALICE, (TRAIN, "root"))
-    admin_stand_in.behaviour.policy = (
-        '{\n  // all\n  "grants": [{"src": ["*"], "dst": ["*"], "ip": ["*"]},],\n}'
-    )
+    admin_stand_in.behave(policy='{\n  // all\n  "grants": [{"src": ["*"], "dst": ["*"], "ip": ["*"]},],\n}')
     rule = {"users": ["alice@example.com", "*"], "ports": ["*:22"], "lineNumber": 3}
-    admin_stand_in.behaviour.previews = {"100.64.0.0:22": [rule, rule]}
+    admin_stand_in.behave(previews={"100.64.0.0:22": [rule, rule]})
     verdict = check_policy(api, policy_text(wanted, TEXT), wanted.targets)
     assert verdict.lacking == ()
     assert verdict.access == (
@@ -191,7 +191,7 @@ def test_a_policy_that_lacks_nothing(api: AdminApi, admin_stand_in: AdminStandIn
 
 def test_a_policy_that_lacks_something(api: AdminApi, admin_stand_in: AdminStandIn) -> None:
     wanted = needs(ALICE, (TRAIN, "root"))
-    admin_stand_in.behaviour.validation = [failed('address "tag:train:45001": want: Accept, got: Drop')]
+    admin_stand_in.behave(validation=[failed('address "tag:train:45001": want: Accept, got: Drop')])
     verdict = check_policy(api, policy_text(wanted, TEXT), wanted.targets)
     assert verdict.lacking == ('tag:train: address "tag:train:45001": want: Accept, got: Drop',)
     assert verdict.wrong == ()
@@ -203,7 +203,7 @@ def test_a_policy_that_lacks_something(api: AdminApi, admin_stand_in: AdminStand
 
 def test_a_policy_that_is_wrong_even_with_the_rules(api: AdminApi, admin_stand_in: AdminStandIn) -> None:
     wanted = needs(ALICE, (TRAIN, "root"))
-    admin_stand_in.behaviour.validation = [failed("one"), failed("one", "another")]
+    admin_stand_in.behave(validation=[failed("one"), failed("one", "another")])
     verdict = check_policy(api, policy_text(wanted, TEXT), wanted.targets)
     assert verdict.wrong == ("tag:train: one", "tag:train: another")
     assert verdict.access == ()
