@@ -24,7 +24,7 @@ from pyinfra.connectors.sshuserclient.client import get_ssh_config
 from pyinfra.connectors.util import clear_askpass_cache, remove_any_sudo_askpass_file
 
 from tailtrain.errors import TailtrainError
-from tailtrain.tailnet import explain, session
+from tailtrain.tailnet import connectors, explain, session
 from tailtrain.tailnet.commands import run_command
 from tailtrain.tailnet.daemon import current_netmap
 from tailtrain.tailnet.execution import RemoteCommand, start
@@ -40,6 +40,9 @@ if TYPE_CHECKING:
     from pyinfra.api.state import State
     from pyinfra.connectors.util import CommandOutput
 
+
+# Here, since pyinfra imports this module when it looks for connectors, before it looks again for every host.
+connectors.remember()
 
 _NEVER_HOSTS = frozenset({"iOS", "android", "tvOS"})
 

@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Any
 import gevent
 from paramiko import SSHException, Transport
 
+from tailtrain.tailnet.eager import EagerTransport
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -60,16 +62,19 @@ def dial(addresses: Sequence[str], port: int, *, timeout: float, silence: float)
     raise OSError(errno.EADDRNOTAVAIL, "the host has no tailnet address")
 
 
-def make_transport(sock: Any, *, timeout: float, login_timeout: float, **options: Any) -> Transport:
+def make_transport(
+    sock: Any, *, timeout: float, login_timeout: float, eager: bool, **options: Any
+) -> Transport:
     """An SSH transport with limits on every wait.
 
     Args:
         sock: an open connection.
         timeout: for the server's identification and for the key exchange, each in seconds.
         login_timeout: for one authentication, in seconds.
+        eager: log in with `none` at once; see `tailtrain.tailnet.eager`.
         options: further arguments of paramiko's Transport.
     """
-    transport = Transport(sock, **options)
+    transport = (EagerTransport if eager else Transport)(sock, **options)
     transport.set_log_channel(LOG_CHANNEL)
     security = transport.get_security_options()
     security.ciphers = sorted(security.ciphers, key=lambda cipher: cipher not in FAST_CIPHERS)

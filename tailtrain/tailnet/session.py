@@ -253,7 +253,8 @@ class Session:
 
         def transport_factory(sock: Any, **options: Any) -> Transport:
             remaining = max(1.0, deadline - time.monotonic())
-            return make_transport(sock, timeout=remaining, login_timeout=LOGIN_TIMEOUT_SECONDS, **options)
+            limits = {"timeout": remaining, "login_timeout": LOGIN_TIMEOUT_SECONDS}
+            return make_transport(sock, **limits, eager=self.pinned, **options)
 
         try:
             options = dict(self._tailscale_options) if self.pinned else self._plain_options()

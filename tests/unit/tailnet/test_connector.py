@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import os
 import re
 import socket
@@ -72,6 +73,21 @@ def test_names_are_made_without_asking_the_daemon(tailnet: Tailnet) -> None:
     tailnet.status_file.unlink()
     inventory = Inventory((["@tailscale/qfox", "@tailscale/Lost.tail1234.ts.net."], {}))
     assert list(inventory.hosts) == ["qfox", "Lost.tail1234.ts.net"]
+
+
+def test_installed_packages_are_not_searched_again_for_every_host(
+    tailnet: Tailnet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    searches = []
+    search = importlib.metadata.entry_points
+
+    def counting(**selection: str) -> Any:
+        searches.append(selection)
+        return search(**selection)
+
+    monkeypatch.setattr("pyinfra.api.connectors.entry_points", counting)
+    Inventory(([f"@tailscale/host{number}" for number in range(50)], {}))
+    assert len(searches) < 5
 
 
 def test_tailscale_alone_stands_for_all_machines_with_their_tags_as_groups(tailnet: Tailnet) -> None:
