@@ -146,7 +146,8 @@ def make_plan(
         hosts=tuple(hosts),
         quorum=fleet.quorum,
         departed=tuple(leaving),
-        lock=primary.lock if primary else None,
+        # On the primary; or on the host that was it before the inventory named another one.
+        lock=next((answer.lock for answer in answers.values() if answer.lock), None),
         deploys=primary.deploys if primary else 0,
     )
 

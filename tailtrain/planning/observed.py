@@ -99,7 +99,7 @@ class Observation:
     hash is right; `damaged` those whose is not, and what is wrong with each; `stray_chunks` the files in the
     chunk folder that the declared data sets do not have, with their bytes. `stored` are the environments and
     codes, the newest first. `receipt` is what the last deploy left there.
-    `lock` and `deploys` (a count that every deploy raises) are asked of the primary alone.
+    `lock` and `deploys` (a number that every deploy raises) are of deploys with this host as primary.
     """
 
     node: str

@@ -14,7 +14,7 @@ from tailtrain.planning import layout
 from tailtrain.planning.document_of import document_of
 from tailtrain.planning.hardware import DEFAULT_NICE
 from tailtrain.planning.moves import moves
-from tailtrain.planning.observed import TailnetState
+from tailtrain.planning.observed import LockHolder, TailnetState
 from tailtrain.planning.plan import ACTION_ORDER, Phase
 from tailtrain.planning.render import render_plan
 from tailtrain.spec import NodeReserve
@@ -272,3 +272,9 @@ def test_hosts_with_the_same_hunk_share_it_and_others_do_not() -> None:
     assert text.count('+    "fault_tolerance": false') == 1
     assert text.count('+  "usable_cores": 2.0,') == 1
     assert f"{layout.CONFIG} on judge" in shared
+
+
+def test_a_deploy_by_an_inventory_with_another_primary_is_seen_too() -> None:
+    holder = LockHolder("1f2e3d4c", "ana@desk", "2026-11-02T09:30:00Z", "b7d77e87c3e6")
+    assert Situation().applied().on("judge", lock=holder).plan().lock == holder
+    assert Situation().applied().plan().lock is None
