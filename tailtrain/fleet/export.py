@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from tailtrain.data.inspect import inspect_parquet
-from tailtrain.errors import TailnetError
+from tailtrain.errors import DaemonError, UnknownHostError
 from tailtrain.fleet.declared import declared_fleet
 from tailtrain.planning.specification import build_config
 from tailtrain.spec import DatasetInfo, DistributedTrainingConfig, NetworkNode
-from tailtrain.tailnet.daemon import address_of
+from tailtrain.tailnet.daemon import current_netmap
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from pyinfra.api.state import State
 
@@ -47,7 +47,7 @@ def configuration(state: State, *, masked: bool) -> DistributedTrainingConfig:
             if file and found
             else None
         )
-    topology = declared.nodes if masked else tuple(map(_located, declared.nodes))
+    topology = declared.nodes if masked else _located(declared.nodes)
     return build_config(
         topology,
         declared.settings.training,
@@ -65,9 +65,18 @@ def _in_places(files: Mapping[str, str]) -> list[str | None]:
     return [*placed, *others]
 
 
-def _located(node: NetworkNode) -> NetworkNode:
-    """The node with its tailnet address, masked still where the tailnet does not know it."""
+def _located(nodes: Sequence[NetworkNode]) -> tuple[NetworkNode, ...]:
+    """The nodes with their tailnet addresses, masked still where the tailnet does not know them."""
     try:
-        return msgspec.structs.replace(node, tailscale_ip=address_of(node.hostname))
-    except TailnetError:
-        return node
+        netmap = current_netmap()
+    except DaemonError:
+        return tuple(nodes)
+    found = []
+    for node in nodes:
+        try:
+            address = netmap.find(node.hostname).address
+        except UnknownHostError:
+            found.append(node)
+        else:
+            found.append(msgspec.structs.replace(node, tailscale_ip=address))
+    return tuple(found)
