@@ -15,7 +15,7 @@ from tests.bench.results import Results
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-WIDTH, BAR, GAP, LEFT, RIGHT = 760, 24, 10, 178, 70
+WIDTH, BAR, GAP, LEFT, RIGHT = 760, 24, 10, 196, 70
 # Suffix of the benchmark's names, what it stands for.
 PANELS = (
     ("", "Round trip below 1 ms"),
