@@ -10,6 +10,7 @@ segments still to be cut), since a host counts on its interface for these.
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import select
@@ -74,8 +75,11 @@ def _waiting(source: int) -> list[bytes]:
     try:
         while frame := os.read(source, _LARGEST_FRAME):
             frames.append(frame)
-    except OSError:  # no more of them, or the interface is down for the moment
-        pass
+    except BlockingIOError:
+        pass  # no more of them
+    except OSError as error:
+        if error.errno != errno.ENETDOWN:  # the interface is not down, but gone
+            raise SystemExit(f"a link's end is gone: {error.strerror}") from None
     return frames
 
 

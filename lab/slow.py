@@ -86,10 +86,10 @@ def _carrier(switch: str, tap: str) -> bool:
 def _end(note: Path) -> None:
     try:
         forwarder = Process.of(int(note.read_text()))
-        command = Path(f"/proc/{forwarder.pid}/cmdline").read_bytes()
+        command = Path(f"/proc/{forwarder.pid}/cmdline").read_text()
     except (OSError, ValueError):
         return
-    if str(_FORWARDER).encode() not in command:
+    if _FORWARDER.name not in command:
         return  # the id is somebody else's by now
     os.kill(forwarder.pid, signal.SIGKILL)
     wait_for(
