@@ -69,7 +69,7 @@ def examine(folder: str, wanted: Mapping[str, int], *, thorough: bool = False) -
     try:
         remembered = load_record(directory)
         good: dict[str, list[int]] = {}
-        names = set(os.listdir(directory))  # noqa: PTH208 - a descriptor, not a path
+        names = set(os.listdir(directory))
         for name in sorted(wanted):
             if name not in names:
                 found["missing"].append(name)
@@ -94,6 +94,35 @@ def examine(folder: str, wanted: Mapping[str, int], *, thorough: bool = False) -
                 save_record(directory, {**kept, **good})
     finally:
         os.close(directory)
+    return found
+
+
+def tree_sha256(files: Mapping[str, str]) -> str:
+    """Give the hash of a tree of files, in hex: of each one's path and SHA-256, in the order of the paths."""
+    lines = "".join(f"{path}\0{digest}\n" for path, digest in sorted(files.items()))
+    return hashlib.sha256(lines.encode("utf-8", "surrogateescape")).hexdigest()
+
+
+def tree(folder: str) -> dict[str, str]:
+    """Give the SHA-256 of every file under a folder by its path in it; a link is never the same as a file.
+
+    Hidden files and what Python keeps beside its sources are passed over.
+
+    Raises:
+        OSError: something cannot be read.
+    """
+    found = {}
+    for place, folders, names in os.walk(folder):
+        folders[:] = [name for name in folders if name != "__pycache__"]
+        for name in names:
+            if not name.startswith("."):
+                path = os.path.join(place, name)
+                target = os.readlink(path) if os.path.islink(path) else None
+                if target is None:
+                    with open(path, "rb") as file:
+                        found[os.path.relpath(path, folder)] = hashlib.sha256(file.read()).hexdigest()
+                else:
+                    found[os.path.relpath(path, folder)] = f"link to {target}"
     return found
 
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
+from tailtrain.data.verify import tree_sha256
 from tailtrain.errors import DeclarationError
 from tailtrain.planning.node_config import Templates
 from tailtrain.planning.plan import CPU_LOCK, CUDA_LOCK, Material
@@ -30,17 +31,20 @@ class Bundle:
 
 
 @cache
-def worker_code() -> bytes:
-    """The worker's code as an uncompressed tar, the same bytes for the same sources."""
+def worker_code() -> tuple[str, bytes]:
+    """The worker's code: its id, which a host can work out again, and an uncompressed tar of it."""
     buffer = io.BytesIO()
+    hashes = {}
     files = [PACKAGE / "__init__.py", PACKAGE / "errors.py", *sorted((PACKAGE / "worker").rglob("*.py"))]
     with tarfile.open(fileobj=buffer, mode="w", format=tarfile.USTAR_FORMAT) as tar:
         for path in files:
             content = path.read_bytes()
-            entry = tarfile.TarInfo(f"tailtrain/{path.relative_to(PACKAGE).as_posix()}")
+            name = f"tailtrain/{path.relative_to(PACKAGE).as_posix()}"
+            hashes[name] = hashlib.sha256(content).hexdigest()
+            entry = tarfile.TarInfo(name)
             entry.size, entry.mode = len(content), 0o644
             tar.addfile(entry, io.BytesIO(content))
-    return buffer.getvalue()
+    return tree_sha256(hashes)[:16], buffer.getvalue()
 
 
 def bundle(project: Path, wheels: str | None, package_index: str | None) -> Bundle:
@@ -70,12 +74,12 @@ def bundle(project: Path, wheels: str | None, package_index: str | None) -> Bund
         wheel_files = tuple(sorted(p for p in wheel_folder.iterdir() if p.suffix in (".whl", ".gz", ".zip")))
         if not wheel_files:
             raise DeclarationError("has no wheels", field="group_data: wheels", found=str(wheel_folder))
-    code = worker_code()
+    code_id, code = worker_code()
     locks = project / "locks"
     ids = {name: _lock_id(locks / f"{name}.lock") for name in (CPU_LOCK, CUDA_LOCK)}
     return Bundle(
         material=Material(
-            code_id=hashlib.sha256(code).hexdigest()[:16],
+            code_id=code_id,
             locks=ids,
             cpu_build_at_hand=package_index is not None or _carries_torch(locks, wheel_files),
         ),

@@ -6,6 +6,7 @@ the line that calls them.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import shlex
 from collections.abc import Callable, Generator
@@ -101,7 +102,12 @@ def _send_identity(host: Host) -> None:
     key, peer_id = session.current().identities[host.name]
     account = layout.ACCOUNT
     transfer.send_contents(host, {layout.IDENTITY: key}, mode="0600", owner=account, group=account)
-    transfer.send_contents(host, {layout.PEER_ID: f"{peer_id}\n".encode()}, mode="0640", group=account)
+    transfer.send_contents(
+        host,
+        {layout.PEER_ID: f"{peer_id} {hashlib.sha256(key).hexdigest()}\n".encode()},
+        mode="0640",
+        group=account,
+    )
     forget_identity(session.current().identity_dir, host.name)
 
 
@@ -117,6 +123,9 @@ def _write_files(host: Host) -> None:
     for change in plan.files:
         content = {change.path: change.after.encode()}
         transfer.send_contents(host, content, mode=change.mode, group=change.group)
+        # What is there and right is not written again, whatever its permissions are.
+        must(host, ["chown", f"root:{change.group}", change.path], what=f"own {change.path}")
+        must(host, ["chmod", change.mode, change.path], what=f"set permissions of {change.path}")
     must(host, ["systemctl", "daemon-reload"], what="reload systemd")
     write_receipt(host)
 

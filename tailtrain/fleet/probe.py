@@ -180,6 +180,7 @@ def _observation(
             validated_sha256=run.get("validation", {}).get("model_sha256", ""),
             learned=not any(unlearned(run.get("validation", {}))),
         ),
+        modes={path: mode for path, mode in reply["modes"].items() if mode},
         modified={path: written for path, written in reply["modified"].items() if written},
         stray_chunks={chunk: size for chunk, size in sizes.items() if chunk not in known},
         stored=tuple(

@@ -22,13 +22,13 @@ import sys
 import time
 from typing import Any
 
-from tailtrain.data.verify import examine
+from tailtrain.data.verify import examine, tree, tree_sha256
 from tailtrain.fleet.lock_program import observed_lock
 
 Document = dict[str, Any]
 SECRET = 0o600
 HASH = re.compile(r"[0-9a-f]{64}")
-PROPERTIES = ("Id", "ActiveState", "UnitFileState", "MainPID", "StateChangeTimestamp")
+PROPERTIES = ("Id", "ActiveState", "UnitFileState", "MainPID", "StateChangeTimestamp", "DropInPaths")
 
 
 def read(path: str) -> str | None:
@@ -109,6 +109,25 @@ def complete(folder: str) -> list[str]:
     return [os.path.basename(os.path.dirname(path)) for path in newest_first]
 
 
+def unchanged(folder: str, names: list[str], in_use: list[str]) -> list[str]:
+    """Codes, without one that is in use and has other files than those that its name is the hash of."""
+    return [
+        name
+        for name in names
+        if name not in in_use or tree_sha256(tree(os.path.join(folder, name))).startswith(name)
+    ]
+
+
+def mode_of(path: str) -> str | None:
+    """Permissions and owners of a file, in one word list."""
+    try:
+        found = os.lstat(path)
+        owner, group = pwd.getpwuid(found.st_uid).pw_name, grp.getgrgid(found.st_gid).gr_name
+    except (KeyError, OSError):
+        return None
+    return f"{stat.S_IMODE(found.st_mode):04o} {owner}:{group}"
+
+
 def bytes_under(folder: str) -> int:
     """What the files of a folder have together."""
     return sum(
@@ -149,14 +168,15 @@ def stored_runs(folder: str) -> list[Document]:
 
 
 def peer_id(name: str, key: str, identity: str) -> str | None:
-    """The peer id, if the key that it belongs to is there and closed to others."""
+    """The peer id, if the key that it belongs to is there, closed to others, and still the same."""
     try:
         found = os.stat(key)
         if found.st_uid != pwd.getpwnam(name).pw_uid or stat.S_IMODE(found.st_mode) != SECRET:
             return None
     except (KeyError, OSError):
         return None
-    return (read(identity) or "").strip() or None
+    known, *key_hash = (read(identity) or "").split() or [""]
+    return None if not known or key_hash not in ([], [sha256_of(key)]) else known
 
 
 def units(names: list[str]) -> Document:
@@ -180,6 +200,7 @@ def units(names: list[str]) -> Document:
                 "enabled": values.get("UnitFileState") == "enabled",
                 "pid": int(values.get("MainPID") or 0),
                 "since": utc(values.get("StateChangeTimestamp", "")),
+                "drop_ins": values.get("DropInPaths", "").split(),
             }
     return states
 
@@ -244,7 +265,7 @@ def reply(request: Document) -> Document:
         "missing_packages": missing,
         "account": account(request["account"], request["folders"]),
         "environments": environments,
-        "codes": codes,
+        "codes": unchanged(where["codes"], codes, request["in_use"]),
         "superfluous": {
             where["environments"]: superfluous(where["environments"], environments, request["in_use"]),
             where["codes"]: superfluous(where["codes"], codes, request["in_use"]),
@@ -252,6 +273,7 @@ def reply(request: Document) -> Document:
         "peer_id": peer_id(request["account"], where["identity"], where["peer_id"]),
         "files": {path: read(path) for path in request["files"]},
         "modified": {path: when(path) for path in request["files"]},
+        "modes": {path: mode_of(path) for path in request["files"]},
         "receipt": read(where["receipt"]),
         "chunks": chunks(where["chunks"]),
         "manifests": manifests,

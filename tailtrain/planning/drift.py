@@ -15,9 +15,10 @@ from tailtrain.planning.observed import UnitState
 from tailtrain.planning.plan import Drift, counted
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping
+    from collections.abc import Collection, Iterator, Mapping, Sequence
 
     from tailtrain.planning.observed import Observation
+    from tailtrain.planning.parts import FileChange
     from tailtrain.planning.receipt import Receipt
     from tailtrain.spec import NetworkNode
 
@@ -28,14 +29,14 @@ _RUNNING = ("active", "activating", "reloading")
 
 
 def drift_of(
-    node: NetworkNode, answer: Observation, wanted: Mapping[str, str], asked: Collection[str]
+    node: NetworkNode, answer: Observation, wanted: Sequence[FileChange], asked: Collection[str]
 ) -> Iterator[Drift]:
     """Everything on a host that is not as its receipt says.
 
     Args:
         node: as it is declared now.
         answer: what its probe answered.
-        wanted: the text of each small file that it should have, by path.
+        wanted: the small files that it should have, whether or not it has them so.
         asked: the chunks that the probe looked for, all those of the declared data sets.
     """
     receipt = answer.receipt
@@ -43,8 +44,9 @@ def drift_of(
         return
     yield from _hardware(node, answer, receipt)
     yield from _parts(answer, receipt)
-    yield from _files(answer, receipt, wanted)
+    yield from _files(answer, receipt, {change.path: change for change in wanted})
     yield from _unit(answer, receipt)
+    yield from _drop_ins(answer)
     yield from _chunks(answer, receipt, asked)
 
 
@@ -79,18 +81,23 @@ def _parts(answer: Observation, receipt: Receipt) -> Iterator[Drift]:
         )
 
 
-def _files(answer: Observation, receipt: Receipt, wanted: Mapping[str, str]) -> Iterator[Drift]:
+def _files(answer: Observation, receipt: Receipt, wanted: Mapping[str, FileChange]) -> Iterator[Drift]:
     for path, applied in receipt.files.items():
         text = answer.files.get(path)
         found = sha256_of(text) if text is not None else ""
-        if found == applied or path not in answer.files:
+        if path not in answer.files:
+            continue
+        if found == applied:
+            mode, expected = answer.modes.get(path), wanted[path].mode_and_owners if path in wanted else None
+            if mode and expected and mode != expected:
+                yield Drift(path, expected, mode, expected)
             continue
         when = answer.modified.get(path)
         yield Drift(
             path,
             f"{applied[:12]}, {_applied(receipt)}",
             (f"{found[:12]}, written {when}" if when else found[:12]) if found else "missing",
-            sha256_of(wanted[path])[:12] if path in wanted else "not needed any more",
+            sha256_of(wanted[path].after)[:12] if path in wanted else "not needed any more",
         )
 
 
@@ -106,6 +113,13 @@ def _unit(answer: Observation, receipt: Receipt) -> Iterator[Drift]:
         yield Drift(
             layout.WORKER_UNIT, "starts when the host boots", "does not", "starts when the host boots"
         )
+
+
+def _drop_ins(answer: Observation) -> Iterator[Drift]:
+    """Somebody's own changes to our units. They are left alone: who made them meant them."""
+    for unit, state in answer.units.items():
+        for path in state.drop_ins:
+            yield Drift(unit, "as its own file says", f"changed by {path}", "nothing beside its own file")
 
 
 def _chunks(answer: Observation, receipt: Receipt, asked: Collection[str]) -> Iterator[Drift]:

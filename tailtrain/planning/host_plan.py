@@ -74,7 +74,12 @@ def plan_of_host(fleet: Fleet, node: NetworkNode, answer: Observation, share: in
     lock = fleet.material.lock_for(limits.device, answer.environments)
     texts = _texts(fleet, name, answer, lock, limits)
     config_sha256 = next(sha256_of(change.after) for change in texts if change.path == layout.CONFIG)
-    files = tuple(change for change in texts if change.before != change.after)
+    files = tuple(
+        change
+        for change in texts
+        if change.before != change.after
+        or answer.modes.get(change.path, change.mode_and_owners) != change.mode_and_owners
+    )
     wanted = _wanted_chunks(fleet, name)
     chunks = tuple(chunk for chunk in wanted if chunk.sha256 not in answer.chunks)
     manifests = tuple(d.manifest_id for d in fleet.datasets if d.manifest_id not in answer.manifests)
@@ -128,7 +133,7 @@ def plan_of_host(fleet: Fleet, node: NetworkNode, answer: Observation, share: in
         manifests=manifests,
         config_sha256=config_sha256,
         preflight=_preflight(node, answer, needed_space(chunks)),
-        drift=tuple(drift_of(node, answer, {change.path: change.after for change in texts}, asked)),
+        drift=tuple(drift_of(node, answer, texts, asked)),
         moves=moves,
         seconds_to_send=sum(chunk.bytes for chunk in chunks) / rate,
         send_rate=f"{rate / 1e6:.0f} MB/s {where_from}" if chunks else "",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -28,12 +28,16 @@ class Hardware:
 
 @dataclass(frozen=True)
 class UnitState:
-    """A systemd unit as `systemctl show` reports it; `since` is when it last changed its state, in UTC."""
+    """A systemd unit as `systemctl show` reports it.
+
+    `since` is when it last changed its state, in UTC; `drop_ins` are files that change what its own says.
+    """
 
     active: str = "inactive"
     enabled: bool = False
     pid: int = 0
     since: str = ""
+    drop_ins: Sequence[str] = ()
 
 
 @dataclass(frozen=True)
@@ -95,11 +99,12 @@ class Observation:
     """A host that answered.
 
     `files` maps the path of each small text file that tailtrain writes to its content, or None where it is
-    missing; `modified` to when it was last written, in UTC. `chunks` are the chunk and held-out files whose
-    hash is right; `damaged` those whose is not, and what is wrong with each; `stray_chunks` the files in the
-    chunk folder that the declared data sets do not have, with their bytes. `stored` are the environments and
-    codes, the newest first. `receipt` is what the last deploy left there.
-    `lock` and `deploys` (a number that every deploy raises) are of deploys with this host as primary.
+    missing; `modified` to when it was last written, in UTC, `modes` to permissions and owners ("0640 a:b").
+    `chunks` are the chunk and held-out files whose hash is right; `damaged` those whose is not, and what is
+    wrong with each; `stray_chunks` the files in the chunk folder that the declared data sets do not have,
+    with their bytes. `codes` and `environments` are whole and unchanged; `stored` has all, the newest first.
+    `receipt` is what the last deploy left there. `lock` and `deploys` (a number that every deploy raises) are
+    of deploys with this host as primary.
     """
 
     node: str
@@ -120,6 +125,7 @@ class Observation:
     units: Mapping[str, UnitState] = field(default_factory=dict)
     run: RunState = field(default_factory=RunState)
     modified: Mapping[str, str] = field(default_factory=dict)
+    modes: Mapping[str, str] = field(default_factory=dict)
     stray_chunks: Mapping[str, int] = field(default_factory=dict)
     stored: tuple[StoredFolder, ...] = ()
     runs: tuple[StoredRun, ...] = ()

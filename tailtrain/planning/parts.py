@@ -98,6 +98,11 @@ class FileChange:
     before: str | None
     after: str
 
+    @property
+    def mode_and_owners(self) -> str:
+        """As a probe reports them."""
+        return f"{self.mode} root:{self.group}"
+
 
 def counted(number: int, noun: str) -> str:
     """A number with its noun, in the singular where it is one."""

@@ -48,6 +48,14 @@ class HostContext:
     finished: bool
     primary_run: RunState
 
+    @property
+    def has_programs(self) -> bool:
+        """Whether the host has the environment and the code that its worker needs."""
+        return (
+            self.material.locks[self.lock] in self.answer.environments
+            and self.material.code_id in self.answer.codes
+        )
+
 
 def actions_of(c: HostContext) -> Iterator[Action]:
     """The actions of one host, in the order in which they are done."""
@@ -79,8 +87,12 @@ def _provision_actions(c: HostContext) -> Iterator[Action]:
         yield Action(phase, "identity", "send a peer identity", "none yet")
     if c.files:
         names = ", ".join(change.path.rsplit("/", 1)[1] for change in c.files)
-        new = all(change.before is None for change in c.files)
-        yield Action(phase, "files", f"write {names}", "not there" if new else "differs")
+        if all(change.before is None for change in c.files):
+            why = "not there"
+        else:
+            same = all(change.before == change.after for change in c.files)
+            why = "permissions or owner differ" if same else "differs"
+        yield Action(phase, "files", f"write {names}", why)
 
 
 def _distribute_actions(c: HostContext) -> Iterator[Action]:
@@ -103,8 +115,10 @@ def _train_actions(c: HostContext) -> Iterator[Action]:
         else:
             why = "not running"
         yield Action(Phase.TRAIN, "start", "start the worker", why)
-    elif run.config_sha256 != c.config_sha256 or c.files:
-        why = "configuration or unit changed" if ours else f"another run was on: {run.run_id or 'unknown'}"
+    elif run.config_sha256 != c.config_sha256 or c.files or not c.has_programs:
+        why = "configuration, unit or code changed"
+        if not ours:
+            why = f"another run was on: {run.run_id or 'unknown'}"
         yield Action(Phase.TRAIN, "restart", "restart the worker", why)
     elif not unit.enabled:
         yield Action(Phase.TRAIN, "start", "have the worker start with the host", "would not, after a boot")

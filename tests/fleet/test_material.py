@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import io
 import shutil
 import tarfile
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tailtrain.data.verify import tree, tree_sha256
 from tailtrain.errors import DeclarationError
 from tailtrain.fleet.material import bundle, worker_code
 from tailtrain.planning.plan import CPU_LOCK, CUDA_LOCK
@@ -38,11 +38,22 @@ def test_the_same_sources_are_the_same_bytes_and_ids(project: Path) -> None:
     second = bundle(PROJECT, None, None)
     assert first.material == second.material
     assert first.code == second.code
-    assert first.material.code_id == hashlib.sha256(first.code).hexdigest()[:16]
+    assert first.material.code_id == worker_code()[0]
+
+
+def test_a_host_can_work_out_the_id_of_the_code_that_it_has(tmp_path: Path) -> None:
+    code_id, code = worker_code()
+    with tarfile.open(fileobj=io.BytesIO(code)) as tar:
+        tar.extractall(tmp_path, filter="data")
+    (tmp_path / ".complete").touch()
+    assert tree_sha256(tree(str(tmp_path))).startswith(code_id)
+    with (tmp_path / "tailtrain" / "errors.py").open("a") as file:
+        file.write("# mine\n")
+    assert not tree_sha256(tree(str(tmp_path))).startswith(code_id)
 
 
 def test_the_code_is_the_worker_s_alone() -> None:
-    with tarfile.open(fileobj=io.BytesIO(worker_code())) as tar:
+    with tarfile.open(fileobj=io.BytesIO(worker_code()[1])) as tar:
         entries = tar.getmembers()
     names = [entry.name for entry in entries]
     assert {"tailtrain/__init__.py", "tailtrain/errors.py", "tailtrain/worker/config.py"} <= set(names)

@@ -85,7 +85,7 @@ def test_a_file_that_somebody_changed_since_is_told_by_its_path() -> None:
     first, second = (sha256_of(text)[:12] for text in ("{}\n", "{ }\n"))
     sentences = told(edit)
     assert f"judge: {layout.CONFIG} was changed there since: {first}" in sentences
-    assert "judge: now also: restart the worker (configuration or unit changed)" in sentences
+    assert "judge: now also: restart the worker (configuration, unit or code changed)" in sentences
     again = compare(
         document_of(edited(trained(), "{}\n").plan()), document_of(edited(trained(), "{ }\n").plan())
     )

@@ -167,6 +167,33 @@ def test_a_part_that_was_taken_away(fields: dict[str, object], subject: str) -> 
     assert [found.subject for found in drift(finished().on("judge", **fields))] == [subject]
 
 
+def test_other_permissions_are_named_and_put_right() -> None:
+    situation = finished().on("judge", modes={layout.CONFIG: "0644 root:tailtrain"})
+    [found] = drift(situation)
+    assert (found.subject, found.receipt, found.found) == (
+        layout.CONFIG,
+        "0640 root:tailtrain",
+        "0644 root:tailtrain",
+    )
+    [action] = situation.plan().host("judge").actions
+    assert (action.key, action.why) == ("files", "permissions or owner differ")
+
+
+def test_somebody_s_own_changes_to_a_unit_are_named_and_left() -> None:
+    path = f"{WORKER_UNIT}.d/mine.conf"
+    unit = UnitState(active="inactive", enabled=True, drop_ins=(path,))
+    situation = finished().on("judge", units={layout.WORKER_UNIT: unit})
+    [found] = drift(situation)
+    assert (found.subject, found.found) == (layout.WORKER_UNIT, f"changed by {path}")
+    assert not situation.plan().changes
+
+
+def test_a_worker_whose_code_was_changed_is_started_again_with_the_right_one() -> None:
+    host = training().on("judge", codes=frozenset()).plan().host("judge")
+    assert host.does("code")
+    assert host.does("restart")
+
+
 def test_without_a_receipt_nothing_can_have_drifted() -> None:
     situation = finished()
     situation.on("judge", receipt=None, chunks=frozenset(), account=False)
