@@ -13,12 +13,13 @@ from pyinfra.facts.server import Command
 from pyinfra.operations import apt, files, server, systemd
 
 wanted = host.data.wanted
+account = wanted["account"]
 
 apt.packages(packages=wanted["packages"])
-server.group(group=wanted["account"], system=True)
+server.group(group=account, system=True)
 server.user(  # noqa: S604 - the login shell of an account, no command
-    user=wanted["account"],
-    group=wanted["account"],
+    user=account,
+    group=account,
     home=wanted["home"],
     shell="/usr/sbin/nologin",
     system=True,
@@ -29,7 +30,7 @@ for path, owner, mode in wanted["folders"]:
 for marker, command in wanted["built"]:
     if not host.get_fact(File, path=marker):
         server.shell(commands=[command])
-files.file(path=wanted["identity"], user=wanted["account"], group=wanted["account"], mode="600")
+files.file(path=wanted["identity"], user=account, group=account, mode="600")
 for source, path, group, mode in wanted["files"]:
     files.put(src=source, dest=path, user="root", group=group, mode=mode)
 
@@ -41,6 +42,8 @@ complaints = (
 for line in complaints.splitlines():
     if ": FAILED" in line:
         path = line.partition(": FAILED")[0]
-        files.put(src=f"{wanted['sources']}/{Path(path).name}", dest=path, mode="640")
+        files.put(
+            src=f"{wanted['sources']}/{Path(path).name}", dest=path, user=account, group=account, mode="640"
+        )
 
 systemd.service(service=wanted["unit"], enabled=True, running=None)
