@@ -30,7 +30,8 @@ class Project:
         for name in DEPLOYED:
             shutil.rmtree(self.folder / name, ignore_errors=True)
             shutil.copytree(CHECKOUT / name, self.folder / name)
-        shutil.copy(CHECKOUT / "inventory.py", self.folder)
+        for name in ("inventory.py", "config.py"):
+            shutil.copy(CHECKOUT / name, self.folder)
         kept = self.folder / ".tailtrain"
         kept.mkdir(exist_ok=True)
         if not (kept / "demo").exists():

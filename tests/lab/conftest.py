@@ -60,7 +60,7 @@ def on_node(lab: Lab) -> Callable[..., Completed]:
     node.put(Path(pytest.__file__).resolve().parents[1], f"{place}/packages")
     for part in ("tailtrain", "lab", "deploys", "templates", "group_data", "locks"):
         node.put(CHECKOUT / part, f"{place}/checkout/{part}")
-    for file in ("inventory.py", "pyproject.toml"):
+    for file in ("inventory.py", "config.py", "pyproject.toml"):
         text = (CHECKOUT / file).read_text()
         node.run("tee", f"{place}/checkout/{file}", input=text, stdin=None)
 

@@ -26,6 +26,7 @@ class Project:
         self.lab, self.folder = lab, folder
         for name in ("deploys", "templates", "locks", "group_data"):
             shutil.copytree(CHECKOUT / name, folder / name)
+        shutil.copy(CHECKOUT / "config.py", folder)
         # One of them by a login user with sudo, the others as root: there must be no difference.
         self.declare('"storage_gb": 500}', '"storage_gb": 500, "ssh_user": "deploy", "_sudo": True}')
         (folder / ".tailtrain").mkdir()
