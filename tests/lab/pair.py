@@ -37,6 +37,7 @@ class Pair:
         for name in ("deploys", "templates", "locks", "group_data"):
             shutil.copytree(PROJECT / name, folder / name)
         (folder / "inventory.py").write_text(_INVENTORY)
+        shutil.copy(PROJECT / "config.py", folder)
         (folder / ".tailtrain").mkdir()
         (folder / ".tailtrain" / "demo").symlink_to(PROJECT / ".tailtrain" / "demo")
         self.set("round_seconds", "5.0")
