@@ -55,9 +55,11 @@ test-lab: lab dataset
 
 # In a lab of its own, which is taken down again: it needs about 10 minutes and a quiet machine.
 bench: tools dataset $(BENCH_VENV)/.ready
-	$(AS_ROOT) $(BIN)/tailtrain lab --name bench up
-	$(AS_ROOT) $(BIN)/python -m tests.bench --lab bench --ansible $(BENCH_VENV)/bin
-	$(AS_ROOT) $(BIN)/tailtrain lab --name bench down
+	$(AS_ROOT) $(BIN)/tailtrain lab --name bench up --fresh
+	missed=0; \
+	$(AS_ROOT) $(BIN)/python -m tests.bench --lab bench --ansible $(BENCH_VENV)/bin || missed=1; \
+	$(AS_ROOT) $(BIN)/tailtrain lab --name bench down; \
+	exit $$missed
 
 lint: $(VENV)/.ready
 	$(BIN)/ruff check .
