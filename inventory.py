@@ -1,7 +1,7 @@
 """The machines that train. A host is its tailnet name and its hardware; adding one is one line.
 
 A host may also say `ssh_user` and `_sudo` (a login user with sudo), `reserve_cores` and `reserve_ram_gb`
-(kept free for whoever works on that machine).
+(kept free for whoever works on that machine), and `nice` (5 if not said; 19 gives way to everything else).
 """
 
 primary = [

@@ -38,7 +38,7 @@ def logs(host: str | None, inventory: Path, lines: int) -> None:
 @click.command()
 @inventory_option
 def report(inventory: Path) -> None:
-    """Show the report of the declared run: contributions, held-out losses, the six guarantees."""
+    """Show the newest report that this machine has: contributions, held-out losses, the six guarantees."""
     cooperate()
     from tailtrain.fleet import connect
     from tailtrain.fleet import status as statuses

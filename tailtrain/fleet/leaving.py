@@ -50,7 +50,7 @@ class Leaving:
         for other in _SIGNALS:
             signal.signal(other, signal.SIG_IGN)
         operation = self._results.operation
-        self._results.show()
+        self._results.show(training=bool(self._words))
         words = self._words or (
             (f"interrupted in '{operation}'; the same command goes on from there",)
             if operation

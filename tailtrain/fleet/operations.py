@@ -18,7 +18,7 @@ from pyinfra.api.command import PyinfraCommand, StringCommand
 
 from tailtrain.data.send import SentFile
 from tailtrain.errors import GateError
-from tailtrain.fleet import remote, report, session, transfer, watch
+from tailtrain.fleet import remote, report, session, transfer, undo, watch
 from tailtrain.fleet.keyring import forget_identity
 from tailtrain.fleet.probe import FOLDERS
 from tailtrain.fleet.steps import must, require_active, step
@@ -181,12 +181,7 @@ def _start(host: Host) -> None:
 @operation()
 def stop() -> Commands:
     """Stop the worker; what was committed at the last averaging stays, and a resume goes on from there."""
-    yield step(_stop)
-
-
-def _stop(host: Host) -> None:
-    unit = layout.WORKER_UNIT
-    must(host, f"systemctl disable --quiet --now {shlex.quote(unit)}", what="stop the worker", timeout=90)
+    yield step(undo.drain)
 
 
 @operation()

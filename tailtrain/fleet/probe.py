@@ -179,6 +179,7 @@ def _observation(
             final_sha256=run.get("final_sha256", ""),
             validated_sha256=run.get("validation", {}).get("model_sha256", ""),
             learned=not any(unlearned(run.get("validation", {}))),
+            trained=_trained(status),
         ),
         modes={path: mode for path, mode in reply["modes"].items() if mode},
         modified={path: written for path, written in reply["modified"].items() if written},
@@ -196,6 +197,11 @@ def _observation(
         lock=_holder(reply["lock"]["holder"]),
         deploys=reply["lock"]["deploys"],
     )
+
+
+def _trained(status: Mapping[str, Any]) -> float | None:
+    total, target = status.get("total_tokens"), status.get("target_tokens")
+    return min(total / target, 1.0) if isinstance(total, int) and target else None
 
 
 def _holder(record: Mapping[str, Any] | None) -> LockHolder | None:

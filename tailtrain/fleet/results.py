@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import atexit
 import textwrap
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import click
@@ -81,7 +81,7 @@ def next_step(results: Sequence[HostResult], *, judged: bool) -> str:
     failed = [result.name for result in results if result.result == "failed"]
     if failed:
         return f"tailtrain logs {failed[0]}; once the cause is gone: tailtrain apply"
-    if any(result.result in ("not run", "unknown") for result in results):
+    if any(result.result in ("training", "not run", "unknown") for result in results):
         return "tailtrain apply, which goes on from here"
     return "tailtrain report, tailtrain fetch FOLDER" if judged else "tailtrain status"
 
@@ -147,12 +147,18 @@ class Results(BaseStateCallback):
         del state, retry_count, max_retries
         self._failed.setdefault(host.name, op_hash)
 
-    def show(self) -> None:
-        """Print the table to standard error, once, if anything was begun."""
+    def show(self, *, training: bool = False) -> None:
+        """Print the table to standard error, once, if anything was begun.
+
+        Args:
+            training: the fleet goes on training by itself, where a host has not failed.
+        """
         state, self._state = self._state, None
         if state is not None:
             atexit.unregister(self.show)
             results = self.found(state)
+            if training:
+                results = [_going_on(result) for result in results]
             judged = self._plan.primary.does("judge") and all(
                 result.result in ("done", "no change") for result in results
             )
@@ -175,6 +181,14 @@ class Results(BaseStateCallback):
         return results_of(
             self._plan, failures=failures, stopped=stopped, left_out=left_out, cleaned=self._cleaned
         )
+
+
+def _going_on(result: HostResult) -> HostResult:
+    """What a host that is not done does, where only the deploy ended and not the training."""
+    if result.result != "not run":
+        return result
+    detail = "goes on without this window; the phases after it are still to do"
+    return replace(result, result="training", detail=detail)
 
 
 def _name(state: State, op_hash: str) -> str:

@@ -108,9 +108,16 @@ def fetch(state: State, folder: Path) -> tuple[Path, Path]:
     except ValueError:
         document = {}
     if not isinstance(document, dict) or "run_id" not in document:
-        raise FleetError("has no run yet", host=primary.name, fix="Train first: tailtrain resume")
+        raise FleetError("has no run yet", host=primary.name, fix="Train first: tailtrain apply")
+    run_id = document["run_id"]
+    if not remote.run(primary, ["test", "-s", f"{layout.run(run_id)}/final/manifest.json"]).ok:
+        raise FleetError(
+            f"run {run_id} has no model yet: it is aggregated when the training has come to its end",
+            host=primary.name,
+            fix="How far it is: tailtrain status; to the end: tailtrain apply",
+        )
     folder.mkdir(parents=True, exist_ok=True)
-    return transfer.fetch_model(primary, document["run_id"], folder)
+    return transfer.fetch_model(primary, run_id, folder)
 
 
 def saved_report(state: State) -> dict[str, Any]:
@@ -126,7 +133,7 @@ def saved_report(state: State) -> dict[str, Any]:
         raise DeclarationError(
             "no run has been validated from here",
             field=str(folder),
-            fix="Run pyinfra -y inventory.py deploys/train.py",
+            fix="Train first: tailtrain apply",
         )
     try:
         report: dict[str, Any] = json.loads(found[-1].read_text(encoding="utf-8"))

@@ -137,6 +137,7 @@ def make_plan(
         id=digest({"run": fleet.run_id, "hosts": [*map(_basis, hosts), *map(_departed_basis, leaving)]})[:12],
         run_id=fleet.run_id,
         run_state=fleet.primary_run.state if fleet.primary_run.run_id == fleet.run_id else "",
+        trained=fleet.primary_run.trained if fleet.primary_run.run_id == fleet.run_id else None,
         settings=settings,
         datasets=tuple(datasets),
         placements=fleet.placements,

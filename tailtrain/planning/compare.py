@@ -8,7 +8,7 @@ from tailtrain.planning.plan import counted
 from tailtrain.planning.text import share
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from tailtrain.planning.document import PlanDocument
     from tailtrain.planning.document_host import ActionEntry, DepartedEntry, FileEntry, HostEntry
@@ -21,7 +21,7 @@ def compare(saved: PlanDocument, now: PlanDocument) -> list[str]:
     """
     if saved.id == now.id:
         return []
-    told = [*_declared(saved, now), *_hosts(saved, now), *_departed(saved, now)]
+    told = [*_declared(saved, now), *_folded(_hosts(saved, now)), *_departed(saved, now)]
     return told or ["something that hosts have is otherwise, in a way that no plan spells out"]
 
 
@@ -46,15 +46,23 @@ def _declared(saved: PlanDocument, now: PlanDocument) -> Iterator[str]:
         yield f"{now.lock.who} deploys since {now.lock.since}"
 
 
-def _hosts(saved: PlanDocument, now: PlanDocument) -> Iterator[str]:
+def _folded(told: Iterable[tuple[str, str]]) -> Iterator[str]:
+    """Hosts of which the same is to be said share a sentence."""
+    hosts: dict[str, list[str]] = {}
+    for name, what in told:
+        hosts.setdefault(what, []).append(name)
+    return (f"{', '.join(names)}: {what}" for what, names in hosts.items())
+
+
+def _hosts(saved: PlanDocument, now: PlanDocument) -> Iterator[tuple[str, str]]:
     before, after = ({host.name: host for host in plan.hosts} for plan in (saved, now))
     for name in dict.fromkeys([*after, *before]):
         if name not in before:
-            yield f"{name}: in the inventory now, not then"
+            yield name, "in the inventory now, not then"
         elif name not in after:
-            yield f"{name}: not in the inventory any more"
+            yield name, "not in the inventory any more"
         else:
-            yield from (f"{name}: {what}" for what in _host(before[name], after[name]))
+            yield from ((name, what) for what in _host(before[name], after[name]))
 
 
 def _host(saved: HostEntry, now: HostEntry) -> Iterator[str]:

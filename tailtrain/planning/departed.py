@@ -54,7 +54,7 @@ def departed_plan(found: DepartedFound, *, everyone: bool) -> DepartedHost:
         why = f"it left the fleet; run {found.run} goes on without it" if found.run else "it left the fleet"
         actions.append(Action(Phase.TRAIN, "drain", "stop the worker, and do not start it again", why))
     if found.bytes is not None and everyone:
-        what = f"remove the worker, its data and all runs, {megabytes(found.bytes)}"
+        what = f"remove the worker with its environment, data and runs, {megabytes(found.bytes)}"
         why = "it left the fleet; after all others have verified what is theirs"
         actions.append(Action(Phase.CLEAN, "clean", what, why))
     return DepartedHost(

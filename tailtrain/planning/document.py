@@ -28,6 +28,7 @@ class Run(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
 
     id: Annotated[str, Meta(description="Hash of data, model, training settings, code and nodes.")]
     state: Annotated[str, Meta(description="As its primary says it; empty where the run is new.")]
+    trained: Annotated[float | None, Meta(description="How much of its tokens it has, from 0 to 1.")]
 
 
 class DatasetEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

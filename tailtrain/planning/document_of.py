@@ -57,7 +57,7 @@ def document_of(plan: Plan, *, diffs: bool = True) -> PlanDocument:
     return PlanDocument(
         id=plan.id,
         changes=plan.changes,
-        run=Run(id=plan.run_id, state=plan.run_state),
+        run=Run(id=plan.run_id, state=plan.run_state, trained=plan.trained),
         lock=Lock(**{name: said(value) for name, value in asdict(plan.lock).items()}) if plan.lock else None,
         settings=settings_of(plan.settings),
         code=plan.material.code_id,
@@ -162,7 +162,7 @@ def _destructive(plan: Plan) -> Iterator[Destruction]:
     yield from _interruptions(plan.hosts)
     for left in plan.departed:
         for action in left.actions:
-            if action.key == "drain":
+            if action.key == "drain" and left.run:
                 yield Destruction(
                     host=left.name,
                     kind="interrupt",

@@ -116,6 +116,7 @@ def plan_of_host(fleet: Fleet, node: NetworkNode, answer: Observation, share: in
     )
     rate, where_from = _rate(answer)
     actions = tuple(actions_of(context))
+    keys = {action.key for action in actions}
     asked = frozenset(chunk.sha256 for d in fleet.datasets for chunk in (*d.train, *d.heldout))
     return HostPlan(
         node=node,
@@ -137,8 +138,8 @@ def plan_of_host(fleet: Fleet, node: NetworkNode, answer: Observation, share: in
         moves=moves,
         seconds_to_send=sum(chunk.bytes for chunk in chunks) / rate,
         send_rate=f"{rate / 1e6:.0f} MB/s {where_from}" if chunks else "",
-        interrupts=_interrupted(answer) if any(action.key == "restart" for action in actions) else "",
-        goes_on=not fleet.finished and not any(action.key in ("start", "restart") for action in actions),
+        interrupts=_interrupted(answer, fleet.run_id) if "restart" in keys else "",
+        goes_on=not fleet.finished and not keys & {"start", "restart"},
         removals=removals,
         wanted_chunks=frozenset(chunk.sha256 for chunk in wanted),
         receipt=_receipt(fleet, name, answer, texts, lock),
@@ -209,12 +210,15 @@ def _gpus(number: int) -> str:
     return counted(number, "GPU") if number else "no GPU"
 
 
-def _interrupted(answer: Observation) -> str:
-    """What a restart of the worker cuts short."""
+def _interrupted(answer: Observation, run_id: str) -> str:
+    """What a restart of the worker cuts short, or what it gives up."""
     run = answer.run
     if not run.run_id or run.state in ("", "finished", "failed"):
         return ""
-    return f"run {run.run_id} in round {max(run.round, 0)}, from the last averaging on"
+    where = f"round {max(run.round, 0)}" + ("" if run.trained is None else f", {run.trained:.0%} trained")
+    if run.run_id == run_id:
+        return f"run {run.run_id} in {where}: it loses what it trained since its last averaging"
+    return f"run {run.run_id} in {where}: it is given up, its files stay; run {run_id} starts untrained"
 
 
 def _receipt(fleet: Fleet, name: str, answer: Observation, texts: Sequence[FileChange], lock: str) -> Receipt:

@@ -44,7 +44,8 @@ class UnitState:
 class RunState:
     """How far the newest run on a host is; empty values where there is none.
 
-    `learned` is False where the model that was validated is no better than a baseline.
+    `trained` is how much of the run's tokens the fleet has, from 0 to 1; `learned` is False where the model
+    that was validated is no better than a baseline.
     """
 
     run_id: str = ""
@@ -54,6 +55,7 @@ class RunState:
     final_sha256: str = ""
     validated_sha256: str = ""
     learned: bool = True
+    trained: float | None = None
 
 
 @dataclass(frozen=True)

@@ -178,11 +178,11 @@ class Material:
 class Plan:
     """What will happen.
 
-    `id` is a hash of everything that will be done, and of why. `quorum` nodes, with the primary, must be left
-    for a phase to begin: all of them where fault tolerance is off. `moved` counts, for each data set that
-    nodes have, the records that come to another node than before; `least_moved` is the least that any
-    placement with these quotas could move. `lock` is who is deploying at this moment, `deploys` how many
-    there were before.
+    `id` is a hash of everything that will be done, and of why. `trained` is how much of the run's tokens the
+    fleet has. `quorum` nodes, with the primary, must be left for a phase to begin: all of them where fault
+    tolerance is off. `moved` counts, for each data set that nodes have, the records that come to another node
+    than before; `least_moved` is the least that any placement with these quotas could move. `lock` is who is
+    deploying at this moment, `deploys` how many there were before.
     """
 
     id: str
@@ -199,6 +199,7 @@ class Plan:
     departed: tuple[DepartedHost, ...] = ()
     lock: LockHolder | None = None
     deploys: int = 0
+    trained: float | None = None
 
     def host(self, name: str) -> HostPlan:
         """The plan of one host."""

@@ -49,7 +49,8 @@ def render_plan(document: PlanDocument, *, diff: bool = False, read_only: bool =
         read_only: say that nothing was changed, where the plan is all that was asked for.
     """
     run = document.run
-    head = [f"Plan {document.id}: run {run.id} ({run.state or 'new'})"]
+    trained = "" if run.trained is None or run.state == "finished" else f", {run.trained:.0%} trained"
+    head = [f"Plan {document.id}: run {run.id} ({run.state or 'new'}{trained})"]
     if read_only:
         head.append("Read-only: nothing was changed.")
     sections: list[Sequence[str]] = [head, _lock(document), warnings(document), drift(document)]

@@ -26,7 +26,7 @@ def nodes(document: PlanDocument) -> list[str]:
     rows: list[Sequence[object]] = [("Node", "role", "cores", "share", *shown, "what happens")]
     for host in document.hosts:
         quotas = [f"{host.quotas[domain]:,}" for domain in shown]
-        rows.append((host.name, host.role, host.declared.cores, share(host.share), *quotas, host.verdict))
+        rows.append((host.name, host.role, _cores(host), share(host.share), *quotas, host.verdict))
     cores, whole = sum(host.declared.cores for host in document.hosts), document.totals.share
     sums = [f"{dataset.shared_out:,}" for dataset in document.datasets if sharded]
     rows.append(("sum", "", cores, share(whole), *sums, ""))
@@ -195,6 +195,12 @@ def movement(document: PlanDocument) -> list[str]:
             records = f"{counted(dataset.moved, 'record')} to another node than before"
             lines += wrapped(f"{dataset.domain}: {records}{least}", indent=2, hanging=4)
     return ["Data to move", *lines] if lines else []
+
+
+def _cores(host: HostEntry) -> str:
+    """The declared cores, and how many of them are used where that is not all."""
+    used = host.limits.usable_cores if host.limits and not host.emulated else host.declared.cores
+    return str(host.declared.cores) if used >= host.declared.cores else f"{used:g} of {host.declared.cores}"
 
 
 def _names(hosts: Sequence[HostEntry]) -> str:

@@ -115,5 +115,5 @@ def destructive(document: PlanDocument) -> list[str]:
 
 
 def _loss(each: Destruction) -> str:
-    frees = f", frees {megabytes(each.bytes)}" if each.bytes else ""
+    frees = f", frees {megabytes(each.bytes)}" if each.bytes and each.kind == "remove" else ""
     return f"{each.what}{frees} ({each.why})" if each.why else f"{each.what}{frees}"

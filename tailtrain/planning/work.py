@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 from tailtrain.planning import layout
 from tailtrain.planning.observed import Observation, RunState, UnitState
 from tailtrain.planning.plan import (
+    CPU_LOCK,
+    CUDA_LOCK,
     Action,
     ChunkMove,
     FileChange,
@@ -18,6 +20,8 @@ from tailtrain.planning.plan import (
     megabytes,
 )
 from tailtrain.spec import NetworkNode, NodeRole
+
+_BUILDS = {CPU_LOCK: "torch's CPU build", CUDA_LOCK: "torch's CUDA build from the package index"}
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -77,7 +81,7 @@ def _provision_actions(c: HostContext) -> Iterator[Action]:
         yield Action(
             phase,
             "environment",
-            f"build the environment {c.lock}",
+            f"build the environment {c.lock}, {_BUILDS[c.lock]}",
             "another lock" if answer.environments else "not there",
         )
     if c.material.code_id not in answer.codes:
@@ -118,7 +122,7 @@ def _train_actions(c: HostContext) -> Iterator[Action]:
     elif run.config_sha256 != c.config_sha256 or c.files or not c.has_programs:
         why = "configuration, unit or code changed"
         if not ours:
-            why = f"another run was on: {run.run_id or 'unknown'}"
+            why = "for another run than before"
         yield Action(Phase.TRAIN, "restart", "restart the worker", why)
     elif not unit.enabled:
         yield Action(Phase.TRAIN, "start", "have the worker start with the host", "would not, after a boot")

@@ -123,7 +123,7 @@ def test_chunks_that_a_host_lacks_or_has_again_are_counted() -> None:
 def test_hosts_that_come_and_go_are_told() -> None:
     grown = told(lambda s: s.add(SEVENTH))
     assert "lighthouse: in the inventory now, not then" in grown
-    assert "judge: share is 9.09 % now, was 11.11 % then" in grown
+    assert "judge, netcup-router: share is 9.09 % now, was 11.11 % then" in grown
     back = compare(document_of(trained().add(SEVENTH).plan()), document_of(trained().plan()))
     assert "lighthouse: not in the inventory any more" in back
 

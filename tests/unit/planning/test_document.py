@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import jsonschema
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tailtrain.errors import DeclarationError
@@ -185,6 +185,7 @@ def test_no_secret_is_in_the_json_or_the_text() -> None:
 
 
 @given(text=st.text())
+@settings(deadline=None)
 def test_whatever_a_host_says_can_be_encoded_and_shown(text: str) -> None:
     said = text + "\udc80"
     found = document_of(with_host(plan(), "judge", unreachable=said), diffs=False)

@@ -41,7 +41,7 @@ def test_a_restart_says_which_run_it_interrupts_and_where() -> None:
     (line,) = [line for line in told if line.startswith("restart")]
     assert line.startswith("restart the worker on ")
     assert "judge" in line
-    assert "(interrupts run 1087d07cb500fc76 in round 12, from the last averaging on)" in line
+    assert "(interrupts run 1087d07cb500fc76 in round 12: it loses what it trained" in line
     assert told.index(line) > next(i for i, line in enumerate(told) if line.startswith("send"))
 
 
