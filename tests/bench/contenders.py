@@ -23,6 +23,7 @@ START_UP = "pyinfra's start-up"
 OURS = "tailtrain"
 PYINFRA = "pyinfra operations"
 ANSIBLE = "Ansible"
+PIPELINING = "Ansible, pipelining, retries"
 
 # `failed` alone would find "failed=0".
 _ANSIBLE_RESULT = re.compile(r"ok=\d+ +changed=(\d+) +unreachable=(\d+) +failed=(\d+)")
@@ -67,7 +68,7 @@ def idle(name: str, said: str) -> bool:
     """Whether what a contender said means that everything was as it should be, on every host."""
     if name == OURS:
         return NOTHING_TO_DO.search(said) is not None
-    if name == ANSIBLE:
+    if name in (ANSIBLE, PIPELINING):
         results = _ANSIBLE_RESULT.findall(said)
         return bool(results) and all(result == ("0", "0", "0") for result in results)
     if name == PYINFRA:
@@ -87,22 +88,23 @@ def contenders(lab: Lab, same: Path, ansible: Path) -> list[Contender]:
     pyinfra = str(Path(sys.executable).with_name("pyinfra"))
     sockets = lab.settings.state / "ssh"
     sockets.mkdir(exist_ok=True)
+    playbook = (
+        str(ansible.absolute() / "ansible-playbook"),
+        *("-i", str(same / "inventory.json")),
+        str(HERE / "ansible/playbook.yml"),
+    )
+    settings = {
+        "ANSIBLE_CONFIG": str(HERE / "ansible/ansible.cfg"),
+        "ANSIBLE_SSH_CONTROL_PATH_DIR": str(sockets),
+        "ANSIBLE_HOME": str(same / "ansible"),
+        "PATH": f"{ansible.absolute()}:{os.environ.get('PATH', os.defpath)}",
+    }
+    # Without retries most hosts are lost.
+    pipelining = {"ANSIBLE_PIPELINING": "true", "ANSIBLE_SSH_RETRIES": "10"}
     return [
         Contender(START_UP, (pyinfra, "--version")),
         Contender(OURS, (pyinfra, *DEPLOY[1:])),
         Contender(PYINFRA, (pyinfra, "-y", str(same / "inventory.py"), str(HERE / "plain/deploy.py"))),
-        Contender(
-            ANSIBLE,
-            (
-                str(ansible.absolute() / "ansible-playbook"),
-                *("-i", str(same / "inventory.json")),
-                str(HERE / "ansible/playbook.yml"),
-            ),
-            {
-                "ANSIBLE_CONFIG": str(HERE / "ansible/ansible.cfg"),
-                "ANSIBLE_SSH_CONTROL_PATH_DIR": str(sockets),
-                "ANSIBLE_HOME": str(same / "ansible"),
-                "PATH": f"{ansible.absolute()}:{os.environ.get('PATH', os.defpath)}",
-            },
-        ),
+        Contender(ANSIBLE, playbook, settings),
+        Contender(PIPELINING, playbook, {**settings, **pipelining}),
     ]
