@@ -14,12 +14,11 @@ from pyinfra import context
 from pyinfra.api import operation
 
 from tailtrain.errors import FleetError
-from tailtrain.fleet import probe, session, undo
+from tailtrain.fleet import folders, probe, session, undo
 from tailtrain.fleet.operations import Commands, where_planned, write_receipt
-from tailtrain.fleet.steps import must, step
+from tailtrain.fleet.steps import step
 from tailtrain.planning.observed import Unreachable
 from tailtrain.planning.parts import counted
-from tailtrain.tailnet.commands import BinaryStdin
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -48,9 +47,7 @@ def _prune(host: Host) -> None:
     now = session.current()
     spared = any(removal.data for removal in now.plan.host(host.name).removals) and not _all_verified(now)
     removals = [removal for removal in now.plan.host(host.name).removals if not (removal.data and spared)]
-    names = b"\0".join(path.encode() for removal in removals for path in removal.paths)
-    remove = ["xargs", "--null", "--no-run-if-empty", "rm", "-rf", "--"]
-    must(host, remove, stdin=BinaryStdin([names]), what="remove what is no longer needed", timeout=900)
+    folders.remove(host, [path for removal in removals for path in removal.paths])
 
 
 @operation()
@@ -80,8 +77,13 @@ def _on_departed(key: str, work: Callable[[Host, DepartedHost], None]) -> Comman
 
 
 def _do_on_departed(key: str, work: Callable[[Host, DepartedHost], None]) -> None:
-    """What fails there is said, and stays planned; the fleet that is left does not stop for it."""
+    """Work on hosts that left. Training goes on though a worker there may, which no peer listens to.
+
+    Raises:
+        FleetError: one could not be cleaned; that stays planned.
+    """
     now = session.current()
+    failures: list[FleetError] = []
 
     def do(left: DepartedHost) -> None:
         host = now.departed[left.name]
@@ -91,8 +93,11 @@ def _do_on_departed(key: str, work: Callable[[Host, DepartedHost], None]) -> Non
             work(host, left)
         except FleetError as error:
             click.echo(f"    {error}", err=True)
+            failures.append(error)
 
     Pool(64).map(do, [left for left in now.plan.departed if left.does(key)])
+    if failures and key == "clean":
+        raise failures[0]
 
 
 def _all_verified(now: Session) -> bool:

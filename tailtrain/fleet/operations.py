@@ -18,7 +18,7 @@ from pyinfra.api.command import PyinfraCommand, StringCommand
 
 from tailtrain.data.send import SentFile
 from tailtrain.errors import GateError
-from tailtrain.fleet import remote, report, session, transfer, undo, watch
+from tailtrain.fleet import folders, remote, report, session, transfer, undo, watch
 from tailtrain.fleet.keyring import forget_identity
 from tailtrain.fleet.probe import FOLDERS
 from tailtrain.fleet.steps import must, require_active, step
@@ -48,8 +48,11 @@ def account() -> Commands:
     home = ["--home-dir", layout.STATE_DIR, "--no-create-home", "--shell", "/usr/sbin/nologin"]
     create = shlex.join(["useradd", "--system", "--user-group", *home, name])
     yield StringCommand(f"getent passwd {shlex.quote(name)} >/dev/null || {create}")
-    for path, (owner, mode) in FOLDERS.items():
-        yield StringCommand(shlex.join(["install", "-d", "-o", owner, "-g", owner, "-m", mode, path]))
+    yield step(_make_folders)
+
+
+def _make_folders(host: Host) -> None:
+    folders.make(host, *((path, owner, mode) for path, (owner, mode) in FOLDERS.items()))
 
 
 @operation()
@@ -68,7 +71,7 @@ def _build_environment(host: Host) -> None:
     wheels = None
     if now.bundle.wheels:
         wheels = layout.WHEEL_DIR
-        must(host, ["install", "-d", "-m", "0755", wheels], what="make the wheel folder")
+        folders.make(host, (wheels, "root", "0755"))
         described = [(transfer.described(path), path) for path in now.bundle.wheels]
         transfer.send_paths(host, wheels, described, owner="root")
     commands = build_commands(
@@ -222,9 +225,8 @@ def _send_model(host: Host) -> None:
     folder = f"{run}/final"
     primary = context.ctx_state.get().inventory.get_host(now.plan.primary.node.hostname)
     paths = transfer.fetch_model(primary, now.plan.run_id, now.run_dir / "final")
-    owner = ["-o", layout.ACCOUNT, "-g", layout.ACCOUNT, "-m", "0750"]
     # Both are named, so that both belong to the worker: a node that came after the training has neither.
-    must(host, ["install", "-d", *owner, run, folder], what="make the model's folder")
+    folders.make(host, *((path, layout.ACCOUNT, "0750") for path in (run, folder)))
     transfer.send_paths(host, folder, [(transfer.described(path), path) for path in paths])
 
 
