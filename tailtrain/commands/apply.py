@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from tailtrain.commands.plan import has_unknown
 from tailtrain.commands.shared import (
     EXIT_CHANGES,
     EXIT_ERROR,
@@ -58,7 +59,7 @@ def apply(ctx: click.Context, file: Path | None, inventory: Path, *, yes: bool, 
     document = document_of(plan)
     click.echo(render_plan(document, diff=diff), nl=False)
     if not document.changes:
-        ctx.exit(EXIT_UNKNOWN_HOSTS if document.totals.unknown else EXIT_NO_CHANGES)
+        ctx.exit(EXIT_UNKNOWN_HOSTS if has_unknown(document) else EXIT_NO_CHANGES)
     if saved and saved.id != document.id:
         raise outdated(saved, document, saved.id)
     _require_ready(plan)
@@ -78,7 +79,7 @@ def exit_code(deploy: int, after: PlanDocument) -> int:
     """
     if after.changes:
         return EXIT_CHANGES if deploy == EXIT_NO_CHANGES else EXIT_ERROR
-    return EXIT_UNKNOWN_HOSTS if after.totals.unknown else deploy
+    return EXIT_UNKNOWN_HOSTS if has_unknown(after) else deploy
 
 
 def _saved(file: Path) -> PlanDocument:

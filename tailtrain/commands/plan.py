@@ -60,11 +60,17 @@ def plan(ctx: click.Context, inventory: Path, *, diff: bool, as_json: bool, out:
     ctx.exit(exit_code(document))
 
 
+def has_unknown(document: PlanDocument) -> bool:
+    """Whether there are hosts that could not be asked, among them those that left and may still come back."""
+    left = any(host.unreachable and not host.gone for host in document.departed)
+    return bool(document.totals.unknown) or left
+
+
 def exit_code(document: PlanDocument) -> int:
     """How a plan ends its command: what stands most in the way of a deploy decides."""
     if document.lock:
         return EXIT_LOCKED
-    if document.totals.unknown:
+    if has_unknown(document):
         return EXIT_UNKNOWN_HOSTS
     return EXIT_CHANGES if document.changes else EXIT_NO_CHANGES
 

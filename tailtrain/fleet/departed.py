@@ -13,17 +13,21 @@ from gevent.pool import Pool
 from pyinfra.api import Config, Inventory, State
 from pyinfra.api.exceptions import ConnectError
 
-from tailtrain.fleet import undo
+from tailtrain.errors import FleetError
+from tailtrain.fleet import lock_program, remote, undo
+from tailtrain.fleet.lock import holder_of
+from tailtrain.fleet.membership import membership
 from tailtrain.planning.departed import DepartedFound
 from tailtrain.planning.observed import Unreachable
 from tailtrain.tailnet.daemon import current_netmap
 from tailtrain.tailnet.preflight import check_hosts
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Collection, Iterable, Iterator, Mapping
 
     from pyinfra.api.host import Host
 
+    from tailtrain.planning.observed import LockHolder
     from tailtrain.planning.receipt import Login
     from tailtrain.planning.undoing import Belongings
 
@@ -45,10 +49,25 @@ def connect(logins: Mapping[str, Login], state: State) -> dict[str, Host | str]:
         return {}
     found: dict[str, Host | str] = dict(_absent(logins))
     names = [(f"@tailscale/{name}", _data(login)) for name, login in logins.items() if name not in found]
+    if not names:
+        return found
     inventory = Inventory((names, state.inventory.data), override_data=state.inventory.override_data)
     apart = State(inventory, Config(CONNECT_TIMEOUT=CONNECT_SECONDS), check_for_changes=False)
     apart.cwd = state.cwd
     return found | reach(apart.inventory)
+
+
+def really_left(logins: Mapping[str, Login], inventory: Inventory) -> dict[str, Login]:
+    """Those of these hosts that are other machines than all of an inventory's, whatever name each goes by."""
+    if not logins:
+        return {}
+    netmap = current_netmap()
+    declared = membership(inventory, netmap).names
+    return {
+        name: login
+        for name, login in logins.items()
+        if not any(peer.address in declared for peer in netmap.named(name))
+    }
 
 
 def _absent(names: Iterable[str]) -> Iterator[tuple[str, str]]:
@@ -96,12 +115,41 @@ def look(found: Mapping[str, Host | str]) -> dict[str, Belongings | Unreachable]
     }
 
 
-def for_planning(logins: Mapping[str, Login], found: Mapping[str, Host | str]) -> tuple[DepartedFound, ...]:
-    """What plans need to know of each host that left, having looked at those that `connect` reached."""
-    return tuple(_for_planning(name, logins[name], answer) for name, answer in look(found).items())
+def for_planning(
+    logins: Mapping[str, Login], found: Mapping[str, Host | str], declared: Collection[str]
+) -> tuple[DepartedFound, ...]:
+    """What plans need to know of each host that left, having looked at those that `connect` reached.
+
+    Args:
+        logins: as for `connect`.
+        found: what `connect` gave.
+        declared: peer ids of the inventory's hosts. A host with one of them is the same machine, reached in
+            another way: it has not left.
+    """
+    locks = _locks(host for host in found.values() if not isinstance(host, str))
+    return tuple(
+        _for_planning(name, logins[name], answer, locks.get(name))
+        for name, answer in look(found).items()
+        if isinstance(answer, Unreachable) or not answer.receipt or answer.receipt.peer_id not in declared
+    )
 
 
-def _for_planning(name: str, login: Login, answer: Belongings | Unreachable) -> DepartedFound:
+def _locks(hosts: Iterable[Host]) -> dict[str, LockHolder | None]:
+    """Who deploys from each host as its primary; a host that does not say so has nobody."""
+
+    def ask(host: Host) -> tuple[str, LockHolder | None]:
+        request = {"do": "look", "folder": lock_program.FOLDER}
+        try:
+            return host.name, holder_of(remote.ask(host, (lock_program,), request))
+        except FleetError:
+            return host.name, None
+
+    return dict(Pool(64).imap_unordered(ask, hosts))
+
+
+def _for_planning(
+    name: str, login: Login, answer: Belongings | Unreachable, lock: LockHolder | None
+) -> DepartedFound:
     if isinstance(answer, Unreachable):
         return DepartedFound(name, login, gone=_gone(name), unreachable=answer.reason)
     run = answer.unfinished
@@ -113,6 +161,7 @@ def _for_planning(name: str, login: Login, answer: Belongings | Unreachable) -> 
         working=answer.busy and answer.superuser,
         run=run.run_id if run else "",
         bytes=None if answer.nothing or answer.obstacle else answer.bytes,
+        lock=lock,
     )
 
 

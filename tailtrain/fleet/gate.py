@@ -95,6 +95,20 @@ class Gate(BaseStateCallback):
         if left is not None:
             click.echo(f"    took over the deploy lock of a process that is gone: {left}", err=True)
 
+    def _require_nobody(self) -> None:
+        """Nobody was deploying when the plan was made, on whichever host: what they did is not in the plan.
+
+        Raises:
+            LockedError: naming who was.
+        """
+        holder = self._plan.lock
+        if holder is not None:
+            raise LockedError(
+                f"{holder.who} was deploying to this fleet when the plan was made, since {holder.since}",
+                found=f"plan {holder.plan}",
+                fix=f"Wait until it is done, or break it: tailtrain unlock {holder.token}; then plan again",
+            )
+
     def operation_start(self, state: State, op_hash: str) -> None:  # type: ignore[override]
         """Called by pyinfra before an operation runs on any host.
 
@@ -102,6 +116,8 @@ class Gate(BaseStateCallback):
             Refused: the deploy lock cannot be had.
         """
         try:
+            if not self._begun:
+                self._require_nobody()
             self.require_lock()
         except TailtrainError as error:
             self._refuse(error)

@@ -193,7 +193,7 @@ def _observation(
             for folder in folders
         ),
         runs=tuple(StoredRun(**stored) for stored in reply["runs"]),
-        receipt=read_receipt(reply["receipt"]),
+        receipt=read_receipt(reply["receipt"], name),
         lock=_holder(reply["lock"]["holder"]),
         deploys=reply["lock"]["deploys"],
     )

@@ -162,6 +162,11 @@ def _open(state: State) -> Session | Refused:
     return session
 
 
+def _peer_ids(observed: Observed) -> frozenset[str]:
+    answers = [answer for answer in observed.values() if isinstance(answer, Observation)]
+    return frozenset(answer.peer_id for answer in answers if answer.peer_id)
+
+
 def here() -> HostPlan:
     """The plan of the host whose deploy code is running."""
     host: Host = context.ctx_host.get()
@@ -193,7 +198,8 @@ def begin(state: State) -> Session:
         # Without -y pyinfra asks after every failure whether to go on; the gate decides that.
         state.should_raise_failed_hosts = lambda _: False
     observed = probe.probe(hosts, set(state.active_hosts), datasets, bundle.material)
-    logins = departed_names(frozenset(node.hostname for node in declared.nodes), observed)
+    named = departed_names(frozenset(node.hostname for node in declared.nodes), observed)
+    logins = departed.really_left(named, state.inventory)
     left = departed.connect(logins, state)
     identities = {
         node.hostname: kept_identity(project / WORK_DIR / "identities", node.hostname)
@@ -207,6 +213,6 @@ def begin(state: State) -> Session:
         bundle.templates,
         observed,
         {name: peer_id for name, (_, peer_id) in identities.items()},
-        departed.for_planning(logins, left),
+        departed.for_planning(logins, left, _peer_ids(observed)),
     )
     return Session(project, declared, bundle, observed, plan, identities, left)

@@ -82,7 +82,7 @@ def _belongings(name: str, reply: Mapping[str, Any]) -> Belongings:
         account=reply["account"],
         run=reply["run_id"],
         runs=tuple(KeptRun(**run) for run in reply["runs"]),
-        receipt=read_receipt(reply["receipt"]),
+        receipt=read_receipt(reply["receipt"], name),
         left=tuple(reply["left"]),
     )
 

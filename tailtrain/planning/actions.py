@@ -16,7 +16,7 @@ from tailtrain.planning.carried import (
 from tailtrain.planning.departed import DepartedFound, departed_plan
 from tailtrain.planning.hardware import require_supported
 from tailtrain.planning.host_plan import Fleet, plan_of_host
-from tailtrain.planning.observed import Observation, Observed, RunState
+from tailtrain.planning.observed import LockHolder, Observation, Observed, RunState
 from tailtrain.planning.plan import (
     ACTION_ORDER,
     Action,
@@ -147,10 +147,15 @@ def make_plan(
         hosts=tuple(hosts),
         quorum=fleet.quorum,
         departed=tuple(leaving),
-        # On the primary; or on the host that was it before the inventory named another one.
-        lock=next((answer.lock for answer in answers.values() if answer.lock), None),
+        lock=_holder(answers, departed),
         deploys=primary.deploys if primary else 0,
     )
+
+
+def _holder(answers: Mapping[str, Observation], departed: Sequence[DepartedFound]) -> LockHolder | None:
+    """Who deploys: with the primary, or with a host that was it before the inventory named another one."""
+    locks = [answer.lock for answer in answers.values()] + [found.lock for found in departed]
+    return next((lock for lock in locks if lock), None)
 
 
 def _with_report(host: HostPlan, hosts: Sequence[HostPlan]) -> HostPlan:

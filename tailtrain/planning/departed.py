@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -10,8 +11,12 @@ from tailtrain.planning.plan import Action, DepartedHost, Phase, megabytes
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from tailtrain.planning.observed import Observed
+    from tailtrain.planning.observed import LockHolder, Observed
     from tailtrain.planning.receipt import Login
+
+
+# A receipt may have been edited by anybody on its host.
+_HOST_NAME = re.compile(r"[a-z0-9](?:[a-z0-9.-]{0,251}[a-z0-9])?", re.ASCII)
 
 
 @dataclass(frozen=True)
@@ -20,7 +25,7 @@ class DepartedFound:
 
     `gone` says that the tailnet no longer knows it, so that nothing can be done there ever; `unreachable` why
     it could not be asked. Where it could: whether its worker runs or would at the next boot, the run that it
-    is on, and how many bytes of ours it has (None: nothing of ours).
+    is on, how many bytes of ours it has (None: nothing of ours), and who deploys with it as primary.
     """
 
     name: str
@@ -30,6 +35,7 @@ class DepartedFound:
     working: bool = False
     run: str = ""
     bytes: int | None = None
+    lock: LockHolder | None = None
 
 
 def departed_names(declared: frozenset[str], observed: Observed) -> dict[str, Login]:
@@ -39,7 +45,7 @@ def departed_names(declared: frozenset[str], observed: Observed) -> dict[str, Lo
         receipt = getattr(answer, "receipt", None)
         fleet: Mapping[str, Login] = receipt.fleet if receipt else {}
         for name, login in fleet.items():
-            if name not in declared:
+            if name not in declared and _HOST_NAME.fullmatch(name):
                 named.setdefault(name, login)
     return dict(sorted(named.items()))
 

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 
 import msgspec
 
+from tailtrain.errors import UnsupportedError
+
 FORMAT = 1
 
 
@@ -52,9 +54,25 @@ class Receipt(msgspec.Struct, frozen=True):
         return msgspec.structs.replace(self, **passing) == msgspec.structs.replace(other, **passing)
 
 
-def read_receipt(text: str | None) -> Receipt | None:
-    """The receipt in a file's text; None where there is none that this version understands."""
+def read_receipt(text: str | None, host: str) -> Receipt | None:
+    """The receipt in a file's text; None where there is none that makes sense.
+
+    Raises:
+        UnsupportedError: a newer version wrote it.
+    """
     try:
-        return msgspec.json.decode(text or "", type=Receipt)
+        receipt = msgspec.json.decode(text or "", type=Receipt)
     except msgspec.DecodeError:
         return None
+    if receipt.format > FORMAT:
+        raise UnsupportedError(
+            "was last deployed to by a newer version",
+            host=host,
+            field="receipt",
+            found=f"format {receipt.format}",
+            expected=f"format {FORMAT}",
+            fix="Use that version, or a newer one",
+        )
+    # It stands on a host, where anybody may have written what would look like words of ours.
+    words = (receipt.plan, receipt.run, receipt.by, receipt.at, receipt.code, receipt.environment)
+    return receipt if all(map(str.isprintable, words)) else None

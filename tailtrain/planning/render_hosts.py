@@ -161,7 +161,8 @@ def departed(document: PlanDocument) -> list[str]:
         if host.gone:
             what = "the tailnet does not know it any more: nothing can be done there"
         elif host.unreachable:
-            what = f"unreachable: what it has stays there until it answers\n{host.unreachable}"
+            stays = "what it has stays there until it answers; it is forgotten when it leaves the tailnet"
+            what = f"unreachable: {stays}\n{host.unreachable}"
         elif host.actions:
             what = "\n".join(action.what for action in host.actions)
         elif host.frees:

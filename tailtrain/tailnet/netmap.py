@@ -136,6 +136,11 @@ class Netmap:
                 return matches[0]
         raise unknown(name, (self.me, *self.peers))
 
+    def named(self, name: str) -> tuple[Peer, ...]:
+        """All machines that go by a name or address, in whatever way."""
+        wanted = name.strip().rstrip(".").lower()
+        return tuple(dict.fromkeys(peer for names in self._names for peer in names.get(wanted, [])))
+
     @cached_property
     def _names(self) -> tuple[dict[str, list[Peer]], ...]:
         """Who is called what, the most exact first: what the tailnet made unique wins over own names."""

@@ -158,5 +158,34 @@ def test_one_line_less_and_the_host_is_clean_when_the_others_have_its_records(pr
     assert re.search(rf"{LAST} .*first install", said)
 
 
+def test_a_host_under_another_name_has_not_left(project: Project) -> None:
+    inventory = (project.folder / "inventory.py").read_text()
+    address = project.lab.host("judge").address
+    try:
+        for name in ("judge.lab.ts.net", address):
+            (project.folder / "inventory.py").write_text(
+                inventory.replace("@tailscale/judge", f"@tailscale/{name}")
+            )
+            said = project.plan()[1]
+            assert f"{name} " in said
+            assert "Left the inventory" not in said
+    finally:
+        (project.folder / "inventory.py").write_text(inventory)
+
+
+def test_a_host_that_left_and_is_off_is_remembered_and_holds_nothing_up(project: Project) -> None:
+    inventory = (project.folder / "inventory.py").read_text()
+    last = project.lab.host(LAST)
+    last.power_cut()
+    try:
+        project.declare(LINE, "")
+        code, said = project.plan()
+        assert code == 3
+        assert re.search(rf"{LAST} +unreachable: what it has stays there until it answers", said)
+    finally:
+        (project.folder / "inventory.py").write_text(inventory)
+        last.boot()
+
+
 def test_the_checkout_s_inventory_is_what_was_declared() -> None:
     assert LINE in (CHECKOUT / "inventory.py").read_text()

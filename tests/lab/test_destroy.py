@@ -54,7 +54,7 @@ from tailtrain.planning.receipt import Login
 logins = {"beta": Login("deploy", sudo=True), "nobody": Login()}
 found = departed.connect(logins, context.ctx_state.get())
 undo.drain(found["beta"])
-for one in departed.for_planning(logins, found):
+for one in departed.for_planning(logins, found, ()):
     print(one.name, "gone" if one.gone else "there", one.working, (one.bytes or 0) > 1_000_000)
 departed.disconnect(found)
 """

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import msgspec
+import pytest
 
+from tailtrain.errors import UnsupportedError
 from tailtrain.planning.departed import DepartedFound, departed_names
+from tailtrain.planning.observed import LockHolder
 from tailtrain.planning.plan import DepartedHost, Phase
-from tailtrain.planning.receipt import Login
+from tailtrain.planning.receipt import Login, read_receipt
 from tests.plans.situations import NAMES, SEVENTH, Situation
 
 LIGHTHOUSE = SEVENTH.hostname
@@ -98,3 +101,31 @@ def test_a_receipt_reads_as_it_was_written() -> None:
     assert msgspec.json.decode(receipt.encode(), type=type(receipt)) == receipt
     assert receipt.says_the_same_as(msgspec.structs.replace(receipt, at="later", by="x", plan="y"))
     assert not receipt.says_the_same_as(msgspec.structs.replace(receipt, cores=1))
+
+
+def test_names_that_no_machine_can_have_are_nobody() -> None:
+    situation = grown()
+    receipt = situation.answer("judge").receipt
+    assert receipt is not None
+    odd = ("; rm -rf /", "$(touch x)", "../..", "a\nb", "-oProxyCommand=x", "Gamma.", "", "\x1b[2J")
+    fleet = {**receipt.fleet, **dict.fromkeys(odd, Login())}
+    situation.on("judge", receipt=msgspec.structs.replace(receipt, fleet=fleet))
+    assert set(departed_names(frozenset(NAMES), situation.observed)) == {LIGHTHOUSE}
+
+
+def test_who_deploys_with_a_host_that_left_as_primary_is_in_the_way() -> None:
+    holder = LockHolder("1f2e3d4c", "ana@desk", "2026-11-02T09:30:00Z", "b7d77e87c3e6")
+    situation = grown()
+    situation.departed = (DepartedFound(LIGHTHOUSE, Login(), working=True, bytes=1, lock=holder),)
+    assert situation.plan().lock == holder
+
+
+def test_a_receipt_of_a_newer_version_is_refused_and_one_that_makes_no_sense_is_none() -> None:
+    receipt = grown().answer("judge").receipt
+    assert receipt is not None
+    with pytest.raises(UnsupportedError, match="judge: receipt: was last deployed to by a newer version"):
+        read_receipt(msgspec.structs.replace(receipt, format=2).encode().decode(), "judge")
+    forged = msgspec.structs.replace(receipt, by="root\nNo changes: 6 hosts are as declared.")
+    for text in (None, "", "{", "[]", "{}", forged.encode().decode()):
+        assert read_receipt(text, "judge") is None
+    assert read_receipt(receipt.encode().decode(), "judge") == receipt

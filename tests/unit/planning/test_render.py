@@ -183,7 +183,8 @@ def test_hosts_that_left_are_told_with_what_becomes_of_them() -> None:
     assert section(text(), "Left the inventory") == [
         "  lantern  stop the worker",
         "           remove the worker, its data and all runs",
-        "  beacon   unreachable: what it has stays there until it answers",
+        "  beacon   unreachable: what it has stays there until it answers; it is",
+        "           forgotten when it leaves the tailnet",
         "           no answer within 10 s",
         "  ember    the tailnet does not know it any more: nothing can be done there",
         "  flare    keeps 5.0 MB of ours until all hosts of the inventory answer",
