@@ -18,7 +18,7 @@ from pyinfra_cli.log import setup_logging
 from tailtrain.errors import DeclarationError, FleetError
 from tailtrain.fleet.declared import declared_fleet
 from tailtrain.fleet.early import check_tailnet
-from tailtrain.fleet.gathering import gather
+from tailtrain.fleet.gathering import gather_ahead
 from tailtrain.fleet.host_settings import host_settings_problems
 from tailtrain.fleet.inventory_file import read_inventory
 from tailtrain.spec.problems import raise_if_any
@@ -48,7 +48,7 @@ def connected(inventory: Path, *, primary_only: bool = False, planning: bool = F
     state, hosts = _read(inventory)
     declared = declared_fleet(hosts)
     if planning:
-        gather(Path.cwd(), declared)
+        gather_ahead(Path.cwd(), declared)
     check_tailnet(hosts)
     _begin(state, hosts)
     if primary_only:

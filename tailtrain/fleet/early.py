@@ -15,7 +15,7 @@ from pyinfra_cli.util import parse_cli_arg
 
 from tailtrain.errors import DeclarationError, TailtrainError, UnknownHostError
 from tailtrain.fleet.declared import declared_fleet
-from tailtrain.fleet.gathering import gather
+from tailtrain.fleet.gathering import gather_ahead
 from tailtrain.fleet.host_settings import host_settings_problems
 from tailtrain.fleet.inventory_file import parsed, read_inventory
 from tailtrain.fleet.refusal import Refused
@@ -102,7 +102,7 @@ def _check(options: Mapping[str, Any]) -> None:
     raise_if_any(host_settings_problems(inventory))
     deploys = {Path(name).stem for name in options["operations"] if Path(name).parent.name == "deploys"}
     if deploys & PLANNED:
-        gather(Path.cwd(), declared_fleet(inventory))
+        gather_ahead(Path.cwd(), declared_fleet(inventory))
     if options["operations"][0] != "debug-inventory":
         check_tailnet(inventory)
 

@@ -19,15 +19,34 @@ if TYPE_CHECKING:
 WHEELS_VARIABLE = "TAILTRAIN_WHEELS"
 """Environment variable: the folder of wheels where group data name none."""
 
+_ahead: list[tuple[Path, Declared, material.Bundle]] = []
+
 
 def gather(project: Path, declared: Declared) -> material.Bundle:
     """What goes to hosts, collected and looked at: templates, locks, wheels, the model's size, data sets.
 
-    Data sets are cut into chunks here, once.
+    Data sets are cut into chunks here, once. What was gathered ahead is not gathered again, that one time.
 
     Raises:
         TailtrainError: all that is wrong with them.
     """
+    while _ahead:
+        *whose, bundle = _ahead.pop()
+        if whose == [project, declared]:
+            return bundle
+    return _gathered(project, declared)
+
+
+def gather_ahead(project: Path, declared: Declared) -> None:
+    """Gather for whoever will ask next.
+
+    Raises:
+        TailtrainError: all that is wrong.
+    """
+    _ahead.append((project, declared, _gathered(project, declared)))
+
+
+def _gathered(project: Path, declared: Declared) -> material.Bundle:
     problems, settings = Problems(), declared.settings
     for domain, file in settings.datasets:
         with problems.gathered():
