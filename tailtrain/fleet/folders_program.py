@@ -47,7 +47,7 @@ def step_into(parent: int, name: str, path: str, *, make: bool) -> int:
         found = os.stat(name, dir_fd=parent, follow_symlinks=False)
         if stat.S_ISLNK(found.st_mode):
             target = os.readlink(name, dir_fd=parent)
-            raise Refused(f"{path} is a symbolic link to {target}") from None
+            raise Refused(f"{path} is a symbolic link to {target!a}") from None
         if not stat.S_ISDIR(found.st_mode):
             raise Refused(f"{path} is no folder") from None
         raise Refused(f"{path} cannot be opened: {error.strerror}") from None

@@ -11,7 +11,8 @@ import os
 import subprocess
 import sys
 
-from tailtrain.fleet.probe_program import hardware, read_json
+from tailtrain.fleet.files_program import read_json
+from tailtrain.fleet.probe_program import hardware
 
 SUDO_SECONDS = 10
 

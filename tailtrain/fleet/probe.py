@@ -11,7 +11,7 @@ from gevent.pool import Pool
 
 from tailtrain.data import send, verify
 from tailtrain.errors import FleetError
-from tailtrain.fleet import lock_program, probe_program, remote
+from tailtrain.fleet import files_program, lock_program, probe_program, remote
 from tailtrain.planning import layout
 from tailtrain.planning.judgement import unlearned
 from tailtrain.planning.observed import (
@@ -82,7 +82,7 @@ def probe(
     hosts: Sequence[Host], connected: set[Host], datasets: Sequence[PlannedDataset], material: Material
 ) -> dict[str, Observation | Unreachable]:
     """Ask every host once, in parallel. A host that does not answer is in the result with the reason."""
-    modules = (verify, lock_program, probe_program)
+    modules = (verify, files_program, lock_program, probe_program)
     question = remote.Question(probe_program.__name__, send.question(modules, probe_request(material)))
     known = frozenset(chunk.sha256 for d in datasets for chunk in (*d.train, *d.heldout))
 
@@ -162,7 +162,8 @@ def _observation(
             clock_skew_seconds=skew,
         ),
         missing_packages=tuple(reply["missing_packages"]),
-        account=reply["account"],
+        account=not reply["account"],
+        account_trouble=reply["account"],
         environments=frozenset(reply["environments"]),
         codes=frozenset(reply["codes"]),
         peer_id=reply["peer_id"],

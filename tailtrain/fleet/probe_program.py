@@ -1,15 +1,15 @@
 """The probe: runs on a host as plain Python, changes nothing there but its own cache of verified hashes.
 
-Its source is sent to the host, after those of `tailtrain.data.verify` and `tailtrain.fleet.lock_program`;
-besides, it uses nothing but the standard library and asks few other programs. What it prints is read by
-`tailtrain.fleet.probe`.
+Its source is sent to the host, after those of `tailtrain.data.verify`, `tailtrain.fleet.files_program` and
+`tailtrain.fleet.lock_program`; besides, it uses nothing but the standard library and asks few other programs.
+What it prints is read by `tailtrain.fleet.probe`.
 """
 
 from __future__ import annotations
 
+import contextlib
 import glob
 import grp
-import hashlib
 import importlib.util
 import json
 import os
@@ -23,42 +23,34 @@ import time
 from typing import Any
 
 from tailtrain.data.verify import examine, tree, tree_sha256
+from tailtrain.fleet.files_program import (
+    bytes_under,
+    complete,
+    is_plain,
+    may_read,
+    mode_of,
+    names_in,
+    read,
+    read_json,
+    read_system,
+    sha256_of,
+    when,
+)
 from tailtrain.fleet.lock_program import observed_lock
 
 Document = dict[str, Any]
 SECRET = 0o600
 HASH = re.compile(r"[0-9a-f]{64}")
-PROPERTIES = ("Id", "ActiveState", "UnitFileState", "MainPID", "StateChangeTimestamp", "DropInPaths")
-
-
-def read(path: str) -> str | None:
-    """The text of a file, None where there is none or it is no text."""
-    try:
-        with open(path, encoding="utf-8") as file:
-            return file.read()
-    except (OSError, UnicodeDecodeError):
-        return None
-
-
-def read_json(path: str) -> Document:
-    """A JSON object from a file, empty where there is none."""
-    try:
-        document = json.loads(read(path) or "{}")
-    except ValueError:
-        return {}
-    return document if isinstance(document, dict) else {}
-
-
-def sha256_of(path: str) -> str:
-    """SHA-256 of a file, empty where it cannot be read."""
-    digest = hashlib.sha256()
-    try:
-        with open(path, "rb") as file:
-            while block := file.read(1 << 20):
-                digest.update(block)
-    except OSError:
-        return ""
-    return digest.hexdigest()
+RUN_ID = re.compile(r"[0-9a-f]{16}")
+PROPERTIES = (
+    "Id",
+    "LoadState",
+    "ActiveState",
+    "UnitFileState",
+    "MainPID",
+    "StateChangeTimestamp",
+    "DropInPaths",
+)
 
 
 def hardware(state_dir: str) -> Document:
@@ -66,10 +58,10 @@ def hardware(state_dir: str) -> Document:
     folder = state_dir
     while not os.path.isdir(folder):
         folder = os.path.dirname(folder)
-    release = dict(line.split("=", 1) for line in (read("/etc/os-release") or "").splitlines() if "=" in line)
+    release = dict(line.split("=", 1) for line in read_system("/etc/os-release").splitlines() if "=" in line)
     memory = next(
         int(line.split()[1]) * 1024
-        for line in (read("/proc/meminfo") or "MemTotal: 0 kB").splitlines()
+        for line in (read_system("/proc/meminfo") or "MemTotal: 0 kB").splitlines()
         if line.startswith("MemTotal")
     )
     gpus = [os.path.basename(path) for path in glob.glob("/proc/driver/nvidia/gpus/*")]
@@ -86,27 +78,25 @@ def hardware(state_dir: str) -> Document:
     }
 
 
-def account(name: str, folders: Document) -> bool:
-    """Whether the account and its folders are there, owned and closed as they should be."""
+def account(name: str, folders: Document) -> str:
+    """Why the account and its folders are not as they should be; empty where they are."""
     try:
         uid, gid = pwd.getpwnam(name).pw_uid, grp.getgrnam(name).gr_gid
-        for path, (owner, mode) in folders.items():
-            found = os.stat(path)
-            expected = uid if owner == name else 0
-            if found.st_uid != expected or stat.S_IMODE(found.st_mode) != int(mode, 8):
-                return False
-            if owner == name and found.st_gid != gid:
-                return False
-    except (KeyError, OSError):
-        return False
-    return True
-
-
-def complete(folder: str) -> list[str]:
-    """Names in a folder whose building was finished, the newest first."""
-    marks = {path: os.stat(path).st_mtime for path in glob.glob(os.path.join(folder, "*", ".complete"))}
-    newest_first = sorted(marks, key=lambda path: (-marks[path], path))
-    return [os.path.basename(os.path.dirname(path)) for path in newest_first]
+    except KeyError:
+        return "not there"
+    for path, (owner, mode) in folders.items():
+        try:
+            found = os.lstat(path)
+        except OSError:
+            return f"{path} is not there"
+        if stat.S_ISLNK(found.st_mode):
+            return f"{path} is a symbolic link to {os.readlink(path)!a}"
+        if not stat.S_ISDIR(found.st_mode):
+            return f"{path} is no folder"
+        wanted = (uid, gid) if owner == name else (0, found.st_gid)
+        if (found.st_uid, found.st_gid) != wanted or stat.S_IMODE(found.st_mode) != int(mode, 8):
+            return f"{path} has other permissions or another owner"
+    return ""
 
 
 def unchanged(folder: str, names: list[str], in_use: list[str]) -> list[str]:
@@ -118,50 +108,25 @@ def unchanged(folder: str, names: list[str], in_use: list[str]) -> list[str]:
     ]
 
 
-def mode_of(path: str) -> str | None:
-    """Permissions and owners of a file, in one word list."""
-    try:
-        found = os.lstat(path)
-        owner, group = pwd.getpwuid(found.st_uid).pw_name, grp.getgrgid(found.st_gid).gr_name
-    except (KeyError, OSError):
-        return None
-    return f"{stat.S_IMODE(found.st_mode):04o} {owner}:{group}"
-
-
-def bytes_under(folder: str) -> int:
-    """What the files of a folder have together."""
-    return sum(
-        os.lstat(os.path.join(place, name)).st_size for place, _, names in os.walk(folder) for name in names
-    )
-
-
 def superfluous(folder: str, names: list[str], in_use: list[str]) -> Document:
     """The bytes of those that are not in use, but for the newest: counting is slow, and that one is kept."""
     others = [name for name in names if name not in in_use]
     return {name: bytes_under(os.path.join(folder, name)) for name in others[1:]}
 
 
-def when(path: str) -> str | None:
-    """When a file was last written, to the minute, in UTC."""
-    try:
-        return time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(os.stat(path).st_mtime))
-    except OSError:
-        return None
-
-
 def stored_runs(folder: str) -> list[Document]:
     """The runs that are kept here."""
     found = []
-    for name in sorted(os.listdir(folder)) if os.path.isdir(folder) else []:
+    for name in names_in(folder):
         place = os.path.join(folder, name)
-        if os.path.isdir(place) and not os.path.islink(place):
+        if RUN_ID.fullmatch(name) and is_plain(place):
             status = os.path.join(place, "status.json")
             found.append(
                 {
                     "run_id": name,
                     "state": str(read_json(status).get("state", "")),
                     "bytes": bytes_under(place),
-                    "modified_unix": os.stat(status if os.path.exists(status) else place).st_mtime,
+                    "modified_unix": os.lstat(status if os.path.lexists(status) else place).st_mtime,
                 }
             )
     return found
@@ -170,8 +135,12 @@ def stored_runs(folder: str) -> list[Document]:
 def peer_id(name: str, key: str, identity: str) -> str | None:
     """The peer id, if the key that it belongs to is there, closed to others, and still the same."""
     try:
-        found = os.stat(key)
-        if found.st_uid != pwd.getpwnam(name).pw_uid or stat.S_IMODE(found.st_mode) != SECRET:
+        found = os.lstat(key)
+        if (
+            not stat.S_ISREG(found.st_mode)
+            or found.st_uid != pwd.getpwnam(name).pw_uid
+            or stat.S_IMODE(found.st_mode) != SECRET
+        ):
             return None
     except (KeyError, OSError):
         return None
@@ -195,12 +164,14 @@ def units(names: list[str]) -> Document:
     for block in shown.split("\n\n"):
         values = dict(line.split("=", 1) for line in block.splitlines() if "=" in line)
         if "Id" in values:
-            states[values["Id"]] = {
+            unit = values["Id"]
+            masked = [f"masked (systemctl unmask {unit})"] if values.get("LoadState") == "masked" else []
+            states[unit] = {
                 "active": values.get("ActiveState", "inactive"),
                 "enabled": values.get("UnitFileState") == "enabled",
                 "pid": int(values.get("MainPID") or 0),
                 "since": utc(values.get("StateChangeTimestamp", "")),
-                "drop_ins": values.get("DropInPaths", "").split(),
+                "drop_ins": [*values.get("DropInPaths", "").split(), *masked],
             }
     return states
 
@@ -229,19 +200,27 @@ def run_state(config: str, runs: str) -> Document:
     }
 
 
-def chunks(folder: str) -> Document:
+def chunks(folder: str, reader: str) -> Document:
     """The size of each file in the folder of chunks, and what is wrong with those whose name is a hash.
 
     A chunk is named by its hash, so nobody needs to say which ones there should be: the question stays as
-    small as it is, however large the data.
+    small as it is, however large the data. What its reader may not read is wrong too.
     """
-    try:
-        names = [name for name in os.listdir(folder) if not name.startswith(".")]
-    except FileNotFoundError:
-        names = []
-    sizes = {name: os.lstat(os.path.join(folder, name)).st_size for name in names}
-    found = examine(folder, {name: size for name, size in sizes.items() if HASH.fullmatch(name)})
-    return {"sizes": sizes, "damaged": found["damaged"]}
+    looks = {}
+    for name in names_in(folder):
+        if not name.startswith("."):
+            with contextlib.suppress(FileNotFoundError):
+                looks[name] = os.lstat(os.path.join(folder, name))
+    hashes = {name: look for name, look in looks.items() if HASH.fullmatch(name)}
+    damaged = (
+        dict(examine(folder, {name: look.st_size for name, look in hashes.items()})["damaged"])
+        if hashes
+        else {}
+    )
+    for name, look in hashes.items():
+        if not may_read(reader, look):
+            damaged.setdefault(name, "the worker may not read it")
+    return {"sizes": {name: look.st_size for name, look in looks.items()}, "damaged": damaged}
 
 
 def reply(request: Document) -> Document:
@@ -249,7 +228,7 @@ def reply(request: Document) -> Document:
     where = request["where"]
     manifests = [
         name.removesuffix(".json")
-        for name in (os.listdir(where["manifests"]) if os.path.isdir(where["manifests"]) else [])
+        for name in names_in(where["manifests"])
         if sha256_of(os.path.join(where["manifests"], name)) == name.removesuffix(".json")
     ]
     missing = []
@@ -257,7 +236,7 @@ def reply(request: Document) -> Document:
         missing.append("python3-venv")
     if not os.path.exists("/etc/ssl/certs/ca-certificates.crt"):
         missing.append("ca-certificates")
-    environments, codes = complete(where["environments"]), complete(where["codes"])
+    environments, codes = complete(where["environments"], "bin/python"), complete(where["codes"])
     return {
         "uid": os.geteuid(),
         "hardware": hardware(where["state"]),
@@ -275,7 +254,7 @@ def reply(request: Document) -> Document:
         "modified": {path: when(path) for path in request["files"]},
         "modes": {path: mode_of(path) for path in request["files"]},
         "receipt": read(where["receipt"]),
-        "chunks": chunks(where["chunks"]),
+        "chunks": chunks(where["chunks"], request["account"]),
         "manifests": manifests,
         "units": units(request["units"]),
         "run": run_state(where["config"], where["runs"]),

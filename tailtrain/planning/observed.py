@@ -104,7 +104,8 @@ class Observation:
     missing; `modified` to when it was last written, in UTC, `modes` to permissions and owners ("0640 a:b").
     `chunks` are the chunk and held-out files whose hash is right; `damaged` those whose is not, and what is
     wrong with each; `stray_chunks` the files in the chunk folder that the declared data sets do not have,
-    with their bytes. `codes` and `environments` are whole and unchanged; `stored` has all, the newest first.
+    with their bytes. `account` is whether the account and its folders are right, `account_trouble` why they
+    are not. `codes` and `environments` are whole and unchanged; `stored` has all, the newest first.
     `receipt` is what the last deploy left there. `lock` and `deploys` (a number that every deploy raises) are
     of deploys with this host as primary.
     """
@@ -117,6 +118,7 @@ class Observation:
     hardware: Hardware
     missing_packages: tuple[str, ...] = ()
     account: bool = False
+    account_trouble: str = ""
     environments: frozenset[str] = frozenset()
     codes: frozenset[str] = frozenset()
     peer_id: str | None = None

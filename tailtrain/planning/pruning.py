@@ -7,6 +7,7 @@ What else there is of ours goes at the end of a deploy, after every host has ver
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 from tailtrain.planning import layout
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from tailtrain.planning.datasets import PlannedDataset
     from tailtrain.planning.observed import Observation
 
+_RUN_ID = re.compile(r"[0-9a-f]{16}")
 KEPT_BESIDE = 1
 """How many environments and codes are kept beside the ones in use, so that going back costs nothing."""
 
@@ -51,7 +53,8 @@ def removals_of(
 
 def _runs(answer: Observation, run_id: str, keep_runs: int) -> Iterator[Removal]:
     others = sorted(
-        (run for run in answer.runs if run.run_id != run_id),
+        # What does not bear the name of a run is somebody else's, whatever it is.
+        (run for run in answer.runs if run.run_id != run_id and _RUN_ID.fullmatch(run.run_id)),
         key=lambda run: (-run.modified_unix, run.run_id),
     )
     for run in others[keep_runs:]:

@@ -76,7 +76,8 @@ def _provision_actions(c: HostContext) -> Iterator[Action]:
         names = ", ".join(answer.missing_packages)
         yield Action(phase, "packages", f"install {names}", "not installed")
     if not answer.account:
-        yield Action(phase, "account", f"create account {layout.ACCOUNT} and folders", "not there")
+        why = answer.account_trouble or "not there"
+        yield Action(phase, "account", f"create account {layout.ACCOUNT} and folders", why)
     if c.material.locks[c.lock] not in answer.environments:
         yield Action(
             phase,

@@ -79,7 +79,7 @@ def provisioned(folder: Path) -> dict[str, Any]:
     found: dict[str, Any] = json.loads(json.dumps(probe_program.reply(request)).replace(nowhere, ""))
     return found | {
         "uid": 0,
-        "account": True,
+        "account": "",
         "missing_packages": [],
         "environments": list(material.locks.values()),
         "codes": [material.code_id],

@@ -60,7 +60,7 @@ def test_folders_are_made_and_those_that_are_there_are_set_right(root: Path) -> 
 def test_no_folder_is_made_or_changed_through_a_link(root: Path, below: str) -> None:
     (root / "manifests").symlink_to(root.parent / "cron.d")
     refused = ask(root, make=[(root / "manifests" / below, "0755")])
-    assert refused == f"{root / 'manifests'} is a symbolic link to {root.parent / 'cron.d'}"
+    assert refused == f"{root / 'manifests'} is a symbolic link to '{root.parent / 'cron.d'}'"
     assert oct((root.parent / "cron.d").stat().st_mode)[-4:] == "0700"
     assert [path.name for path in (root.parent / "cron.d").iterdir()] == ["a"]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import getpass
 import hashlib
 from typing import TYPE_CHECKING
 
@@ -20,10 +21,10 @@ def test_a_chunk_vouches_for_itself(tmp_path: Path) -> None:
     (tmp_path / OTHER).write_bytes(WRONG)
     (tmp_path / "notes.txt").write_bytes(b"here by mistake")
     (tmp_path / ".tmp-1").write_bytes(b"being written")
-    found = probe_program.chunks(str(tmp_path))
+    found = probe_program.chunks(str(tmp_path), getpass.getuser())
     assert found["sizes"] == {NAME: len(RIGHT), OTHER: len(WRONG), "notes.txt": 15}
     assert found["damaged"] == {OTHER: "has other content than its name says"}
 
 
 def test_where_nothing_is_nothing_is_found(tmp_path: Path) -> None:
-    assert probe_program.chunks(str(tmp_path / "nowhere")) == {"sizes": {}, "damaged": {}}
+    assert probe_program.chunks(str(tmp_path / "nowhere"), "nobody") == {"sizes": {}, "damaged": {}}

@@ -29,6 +29,13 @@ def test_the_newest_runs_are_kept_besides_the_one_at_hand(keep: int) -> None:
     assert [path for removal in removals(situation) for path in removal.paths] == gone
 
 
+def test_a_folder_that_does_not_bear_the_name_of_a_run_is_left_alone() -> None:
+    situation = Situation().applied().with_settings(keep_runs=0)
+    odd = ("notes", "../../../etc", "0123456789abcdeF", "0" * 15, "\udcff")
+    situation.on("judge", runs=tuple(StoredRun(name, "", 5, 1.0) for name in odd))
+    assert removals(situation) == []
+
+
 def test_what_is_freed_is_said() -> None:
     situation = Situation().applied()
     situation.on("judge", runs=(run(1), run(2), run(3), run(4)))
