@@ -32,7 +32,8 @@ def remove(host: Host, paths: Sequence[str]) -> None:
     Raises:
         FleetError: naming the host and the path that is a link or no folder.
     """
-    _do(host, "remove what is no longer needed", remove=paths, timeout=900)
+    if paths:
+        _do(host, "remove what is no longer needed", remove=paths, timeout=900)
 
 
 def _do(

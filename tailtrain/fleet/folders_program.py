@@ -110,6 +110,8 @@ def main() -> int:
     """Answer the request on standard input: make, then remove; the first thing that is amiss ends it."""
     request: Document = json.loads(sys.stdin.buffer.readline())
     reply = {"refused": ""}
+    # What is above a folder must let the worker through, whatever the login's own mask is.
+    os.umask(0o022)
     try:
         for path, owner, mode in request["make"]:
             make(path, owner, mode, request["roots"])

@@ -24,6 +24,7 @@ from tailtrain.fleet.probe import FOLDERS
 from tailtrain.fleet.steps import must, require_active, step
 from tailtrain.planning import layout
 from tailtrain.planning.environment import build_commands
+from tailtrain.planning.observed import Observation
 
 if TYPE_CHECKING:
     from pyinfra.api.host import Host
@@ -153,6 +154,11 @@ def chunks() -> Commands:
 def _send_chunks(host: Host) -> None:
     now = session.current()
     plan = now.plan.host(host.name)
+    answer = now.observed[host.name]
+    damaged = answer.damaged if isinstance(answer, Observation) else {}
+    # One that is right but that the worker may not read would otherwise count as sent already.
+    amiss = [chunk.sha256 for chunk in plan.chunks if chunk.sha256 in damaged]
+    folders.remove(host, [f"{layout.CHUNK_DIR}/{sha256}" for sha256 in amiss])
     chunks = [
         (SentFile(chunk.sha256, chunk.sha256, chunk.bytes), now.chunk_dir / chunk.sha256)
         for chunk in plan.chunks

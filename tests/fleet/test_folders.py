@@ -36,7 +36,7 @@ def ask(root: Path, *, make: list[tuple[Path, str]] | None = None, remove: list[
         "remove": remove or [],
     }
     done = subprocess.run(
-        ["sh", "-c", send.ask_command(sys.executable)],
+        ["sh", "-c", f"umask 077; {send.ask_command(sys.executable)}"],
         input=send.question([folders_program], request),
         capture_output=True,
         check=False,
@@ -53,6 +53,7 @@ def test_folders_are_made_and_those_that_are_there_are_set_right(root: Path) -> 
         "0750",
         "0700",
     ]
+    assert oct((root / "new").stat().st_mode)[-4:] == "0755", "whatever the mask of the login"
     assert (root / "runs" / "a" / "model").read_text() == "model"
 
 
