@@ -28,7 +28,8 @@ PIECE_BYTES = 256 << 10
 """How much of a file is read and handed on at a time."""
 
 # Reads one line of JSON, [[module name, source], ...], makes modules of it, and ends as the last one's main()
-# says. -I: neither the environment nor the working folder can slip another module in.
+# says. -I: neither the environment nor the working folder can slip another module in. -S: nor can what is
+# installed, which need not be looked for then.
 _BOOTSTRAP = (
     "import json,sys,types\n"
     "for name,source in json.loads(sys.stdin.buffer.readline()):\n"
@@ -111,7 +112,7 @@ class _Answer(msgspec.Struct, frozen=True):
 
 def command(python: str = "python3") -> str:
     """Give the shell command that runs modules sent to its standard input (see `program`)."""
-    return shlex.join([python, "-I", "-c", _BOOTSTRAP])
+    return shlex.join([python, "-IS", "-c", _BOOTSTRAP])
 
 
 def program(*modules: ModuleType) -> bytes:
@@ -124,7 +125,7 @@ def program(*modules: ModuleType) -> bytes:
 
 def ask_command(python: str = "python3") -> str:
     """Give the shell command that answers a `question` sent to its standard input."""
-    return shlex.join([python, "-I", "-c", _ASK])
+    return shlex.join([python, "-IS", "-c", _ASK])
 
 
 def question(modules: Sequence[ModuleType], request: object) -> bytes:

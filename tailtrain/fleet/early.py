@@ -7,10 +7,12 @@ hand, so the project's asks for `check_before_connecting`.
 from __future__ import annotations
 
 import re
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+import gevent
 from pyinfra_cli.util import parse_cli_arg
 
 from tailtrain.errors import DeclarationError, TailtrainError, UnknownHostError
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
     from pyinfra.api.inventory import Inventory
 
 
+_FIRST_PACKETS_SECONDS = 0.02  # after which hosts have been sent the first packet, and are waited for
 _MISSPELT = 0.75  # how alike two names must be: one wrong letter of four
 
 PLANNED = frozenset({"train", "provision", "distribute", "train_workers", "aggregate", "validate", "clean"})
@@ -103,6 +106,8 @@ def _check(options: Mapping[str, Any]) -> None:
     deploys = {Path(name).stem for name in options["operations"] if Path(name).parent.name == "deploys"}
     if deploys & PLANNED:
         gather_ahead(Path.cwd(), declared_fleet(inventory))
+        # What the deploys import takes as long as a few round trips: it is imported during those.
+        gevent.spawn_later(_FIRST_PACKETS_SECONDS, import_module, "tailtrain.fleet.operations")
     if options["operations"][0] != "debug-inventory":
         check_tailnet(inventory)
 

@@ -193,7 +193,7 @@ def test_killed_midway_it_is_finished_by_the_next_one_and_a_host_that_is_away_is
     command = trio.lab.control_command(("tailtrain", "destroy", "--yes"), cwd=trio.folder)
     kill = (
         "test -d /opt/tailtrain/env && ! ls /opt/tailtrain/env/*/.complete >/dev/null 2>&1"
-        " && pkill -KILL -f '^python3 -I -c' && echo killed; true"
+        " && pkill -KILL -f '^python3 -IS -c' && echo killed; true"
     )
 
     with subprocess.Popen(
