@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 RESERVE_BYTES = 256 << 20
 _fetching = RLock()
+# What the worker wrote is read with the worker's rights: a link in its place leads nowhere else.
+_AS_WORKER = ("runuser", "-u", layout.ACCOUNT, "--")
 
 
 def send_contents(
@@ -104,7 +106,7 @@ def fetch_model(primary: Host, run_id: str, folder: Path) -> tuple[Path, Path]:
     """
     there = f"{layout.run(run_id)}/final"
     with _fetching:
-        text = must(primary, ["cat", f"{there}/manifest.json"], what="read the model's manifest")
+        text = must(primary, [*_AS_WORKER, "cat", f"{there}/manifest.json"], what="read the model's manifest")
         expected = json.loads(text)["sha256"]
         model, manifest = folder / "model.safetensors", folder / "manifest.json"
         if not model.is_file() or described(model).sha256 != expected:
@@ -126,8 +128,8 @@ def fetch_model(primary: Host, run_id: str, folder: Path) -> tuple[Path, Path]:
 
 
 def fetch_file(host: Host, path: str, target: Path) -> None:
-    """Read a file of a host that only root may read, through whatever login the host has."""
-    encoded = remote.run(host, ["base64", "-w", "65536", path], timeout=None)
+    """Read a file of the worker's on a host, through whatever login the host has."""
+    encoded = remote.run(host, [*_AS_WORKER, "base64", "-w", "65536", path], timeout=None)
     if not encoded.ok:
         raise FleetError("cannot be read", host=host.name, field=path, found=encoded.stderr.strip() or None)
     target.write_bytes(base64.b64decode(encoded.stdout))
