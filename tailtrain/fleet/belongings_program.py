@@ -12,6 +12,7 @@ import json
 import os
 import pwd
 import re
+import stat
 import subprocess
 from typing import Any
 
@@ -20,10 +21,11 @@ STOP_SECONDS = 90
 
 
 def read(path: str) -> str | None:
-    """The text of a file, None where there is none or it is no text."""
+    """The text of a file, None where there is none or it is no text. Links and pipes are no files here."""
     try:
-        with open(path, encoding="utf-8") as file:
-            return file.read()
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW)
+        with os.fdopen(descriptor, encoding="utf-8") as file:
+            return file.read() if stat.S_ISREG(os.fstat(descriptor).st_mode) else None
     except (OSError, UnicodeDecodeError):
         return None
 
