@@ -134,8 +134,21 @@ def question(modules: Sequence[ModuleType], request: object) -> bytes:
     The last module's `main` reads the request from its standard input as one line of JSON, and prints its
     answer as the last line.
     """
-    asked = [_sources(modules), json.dumps(request) + "\n"]
-    return zlib.compress(json.dumps(asked).encode())
+    return Asker(modules).question(request)
+
+
+class Asker:
+    """Makes a `question` for each of many hosts; what is the same in all of them is compressed once."""
+
+    def __init__(self, modules: Sequence[ModuleType]) -> None:
+        self._compressor = zlib.compressobj()
+        self._start = self._compressor.compress(f"[{json.dumps(_sources(modules))},".encode())
+
+    def question(self, request: object) -> bytes:
+        """As `question`."""
+        compressor = self._compressor.copy()
+        rest = f"{json.dumps(json.dumps(request) + chr(10))}]"
+        return self._start + compressor.compress(rest.encode()) + compressor.flush()
 
 
 def answer(stdout: str) -> Any:

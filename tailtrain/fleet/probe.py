@@ -12,6 +12,7 @@ from gevent.pool import Pool
 from tailtrain.data import send, verify
 from tailtrain.errors import FleetError
 from tailtrain.fleet import files_program, lock_program, probe_program, remote
+from tailtrain.fleet.memory import Memory
 from tailtrain.planning import layout
 from tailtrain.planning.judgement import unlearned
 from tailtrain.planning.observed import (
@@ -31,6 +32,7 @@ from tailtrain.tailnet.preflight import HostPreflight, check_hosts
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+    from pathlib import Path
 
     from pyinfra.api.host import Host
 
@@ -79,11 +81,23 @@ def probe_request(material: Material) -> dict[str, object]:
 
 
 def probe(
-    hosts: Sequence[Host], connected: set[Host], datasets: Sequence[PlannedDataset], material: Material
+    hosts: Sequence[Host],
+    connected: set[Host],
+    datasets: Sequence[PlannedDataset],
+    material: Material,
+    answers: Path | None = None,
 ) -> dict[str, Observation | Unreachable]:
-    """Ask every host once, in parallel. A host that does not answer is in the result with the reason."""
+    """Ask every host once, in parallel. A host that does not answer is in the result with the reason.
+
+    Args:
+        hosts: who is asked.
+        connected: who of them can be.
+        datasets: the declared ones.
+        material: ids of code and environments.
+        answers: the folder in which answers are remembered, see `Memory`.
+    """
     modules = (verify, files_program, lock_program, probe_program)
-    question = remote.Question(probe_program.__name__, send.question(modules, probe_request(material)))
+    asker, request, memory = send.Asker(modules), probe_request(material), Memory(answers)
     known = frozenset(chunk.sha256 for d in datasets for chunk in (*d.train, *d.heldout))
 
     def ask(host: Host) -> Observation | Unreachable:
@@ -91,9 +105,11 @@ def probe(
             reason = host.connector_data.get("unreachable", "left out by --limit or --exclude")
             return Unreachable(host.name, reason)
         try:
+            question = asker.question({**request, "known": memory.known(host.name)})
             before = time.time()
-            reply = remote.put(host, question, timeout=180)
-            return _observation(host.name, reply, known, before, time.time())
+            said = remote.put(host, remote.Question(probe_program.__name__, question), timeout=180)
+            after = time.time()
+            return _observation(host.name, memory.whole(host.name, said), known, before, after)
         except FleetError as error:
             return Unreachable(host.name, str(error))
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import glob
 import grp
+import hashlib
 import importlib.util
 import json
 import os
@@ -263,7 +264,18 @@ def reply(request: Document) -> Document:
     }
 
 
+def news(found: Document, known: list[str]) -> Document:
+    """An answer without the parts whose digests the asker knows already; the digests of all parts."""
+    digests = {
+        part: hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:32]
+        for part, value in found.items()
+    }
+    parts = {part: value for part, value in found.items() if digests[part] not in known}
+    return {"digests": digests, "parts": parts}
+
+
 def main() -> int:
     """Answer the request on standard input."""
-    print(json.dumps(reply(json.loads(sys.stdin.buffer.readline()))))
+    request = json.loads(sys.stdin.buffer.readline())
+    print(json.dumps(news(reply(request), request["known"])))
     return 0

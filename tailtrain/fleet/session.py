@@ -197,7 +197,8 @@ def begin(state: State) -> Session:
     if state.should_raise_failed_hosts is not None:
         # Without -y pyinfra asks after every failure whether to go on; the gate decides that.
         state.should_raise_failed_hosts = lambda _: False
-    observed = probe.probe(hosts, set(state.active_hosts), datasets, bundle.material)
+    answers = project / WORK_DIR / "answers"
+    observed = probe.probe(hosts, set(state.active_hosts), datasets, bundle.material, answers)
     named = departed_names(frozenset(node.hostname for node in declared.nodes), observed)
     logins = departed.really_left(named, state.inventory)
     left = departed.connect(logins, state)

@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, Any
 from pyinfra.connectors.fake import FakeConnector
 from pyinfra.connectors.util import CommandOutput, OutputLine
 
+from tailtrain.fleet import probe_program
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -37,7 +39,11 @@ class ManyHosts(FakeConnector):
         del command
         reply = {**_reply(), "peer_id": f"Qm{self.host.name:0>44}"}
         reply["hardware"] = {**reply["hardware"], "clock": time.time()}
-        text = binascii.b2a_base64(zlib.compress(json.dumps(reply).encode())).decode().strip()
+        text = (
+            binascii.b2a_base64(zlib.compress(json.dumps(probe_program.news(reply, [])).encode()))
+            .decode()
+            .strip()
+        )
         return True, CommandOutput([OutputLine("stdout", text)])
 
 

@@ -40,6 +40,7 @@ def asked(root: Path) -> Any:
         json.dumps(probe_request(Material("c" * 16, {"worker-cpu": "e" * 16}, cpu_build_at_hand=False)))
     )
     request |= {
+        "known": [],
         "account": US,
         "folders": {f"{root}{path}": [US, mode] for path, (_, mode) in request["folders"].items()},
         "files": [f"{root}{path}" for path in request["files"]],
@@ -53,7 +54,7 @@ def asked(root: Path) -> Any:
         timeout=60,
     )
     assert done.stderr == b""
-    return send.answer(done.stdout.decode())
+    return send.answer(done.stdout.decode())["parts"]
 
 
 def test_pipes_in_the_place_of_files_hold_nothing_up_and_say_nothing(tmp_path: Path) -> None:
