@@ -204,7 +204,7 @@ def test_status_report_logs_and_config_answer(project: Project, trained: str) ->
     status = project.run("tailtrain", "status")
     assert status.returncode == 0
     rows = re.findall(r"^(\S+) +(?:in)?active +finished ", status.stdout, re.MULTILINE)
-    # Other tests may have taken the last one out; where it came back after the training it has no run of its own.
+    # Other tests may have taken the last one out; where it came back after the training it has no run.
     assert {*rows, NODES[-1]} == set(NODES), status.stdout
     assert "networkUtilization" in project.run("tailtrain", "report").stdout
     assert "tailtrain" in project.run("tailtrain", "logs", "judge").stdout
