@@ -51,7 +51,7 @@ class Contender:
             RuntimeError: it failed, or changed something; with the end of what it said.
         """
         argv = lab.control_command(self.argv, cwd=folder)
-        environment = {**lab.control_environment(), **self.environment}
+        environment = usual({**lab.control_environment(), **self.environment})
         started = time.perf_counter()
         done = subprocess.run(
             argv, env=environment, check=False, stdin=subprocess.DEVNULL, capture_output=True, text=True
@@ -62,6 +62,11 @@ class Contender:
             message = f"{self.name} failed, or did more than nothing; it ended:\n{said[-3000:]}"
             raise RuntimeError(message)
         return seconds
+
+
+def usual(environment: Mapping[str, str]) -> dict[str, str]:
+    """An environment in which Python keeps what it compiled, as it does unless it is told not to."""
+    return {name: value for name, value in environment.items() if name != "PYTHONDONTWRITEBYTECODE"}
 
 
 def idle(name: str, said: str) -> bool:

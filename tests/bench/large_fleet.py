@@ -130,7 +130,7 @@ main(["plan"], prog_name="tailtrain")
 def measure(folder: Path) -> dict[str, float]:
     """Run `tailtrain plan` there: its seconds, by the clock and of processors, peak memory, exit code."""
     environment = {
-        **os.environ,
+        **{name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"},
         "TAILTRAIN_STATUS_JSON": str(folder / "status.json"),
         "PYINFRA_PROGRESS": "off",
         "PYTHONPATH": f"{PROJECT}:{folder}",
