@@ -15,9 +15,11 @@ from gevent.pool import Pool
 
 from tailtrain.errors import DeclarationError, FleetError
 from tailtrain.fleet import departed, lock, lock_program, remote, transfer, undo
+from tailtrain.planning.departed import departed_names
 from tailtrain.planning.observed import Unreachable
+from tailtrain.planning.receipt import receipts_of
 from tailtrain.planning.undo_text import Outcome, Result
-from tailtrain.planning.undoing import UndoHost, UndoPlan, Verdict, logins_of_departed
+from tailtrain.planning.undoing import UndoHost, UndoPlan, Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -120,7 +122,7 @@ def _planned(
     deploys = 0 if primary is None else _deploys(primary)
     asked = _asked(wanted, roles)
     answers = departed.look({name: host for name, host in reached.items() if name in asked})
-    logins = logins_of_departed(frozenset(roles), answers.values())
+    logins = departed.really_left(departed_names(roles, receipts_of(answers.values())), state.inventory)
     if unknown := sorted(wanted - roles.keys() - logins.keys()):
         raise DeclarationError(
             "neither in the inventory nor in the receipts of the hosts there",

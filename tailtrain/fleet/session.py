@@ -33,6 +33,7 @@ from tailtrain.planning.actions import Declared, make_plan
 from tailtrain.planning.departed import departed_names
 from tailtrain.planning.document_of import document_of
 from tailtrain.planning.observed import Observation, Observed
+from tailtrain.planning.receipt import receipts_of
 from tailtrain.planning.render import render_plan
 
 if TYPE_CHECKING:
@@ -199,7 +200,8 @@ def begin(state: State) -> Session:
         state.should_raise_failed_hosts = lambda _: False
     answers = project / WORK_DIR / "answers"
     observed = probe.probe(hosts, set(state.active_hosts), datasets, bundle.material, answers)
-    named = departed_names(frozenset(node.hostname for node in declared.nodes), observed)
+    names = {node.hostname for node in declared.nodes}
+    named = departed_names(names, receipts_of(observed.values()))
     logins = departed.really_left(named, state.inventory)
     left = departed.connect(logins, state)
     identities = {

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 from tailtrain.planning.plan import Action, DepartedHost, Phase, megabytes
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Iterable
 
-    from tailtrain.planning.observed import LockHolder, Observed
-    from tailtrain.planning.receipt import Login
+    from tailtrain.planning.observed import LockHolder
+    from tailtrain.planning.receipt import Login, Receipt
 
 
 # A receipt may have been edited by anybody on its host.
@@ -38,16 +38,16 @@ class DepartedFound:
     lock: LockHolder | None = None
 
 
-def departed_names(declared: frozenset[str], observed: Observed) -> dict[str, Login]:
-    """Hosts that receipts name and the inventory does not, with the login of the first that names it."""
+def departed_names(declared: Collection[str], receipts: Iterable[Receipt]) -> dict[str, Login]:
+    """Hosts that receipts name and the inventory does not, with logins; of several the newest knows best."""
     named: dict[str, Login] = {}
-    for answer in observed.values():
-        receipt = getattr(answer, "receipt", None)
-        fleet: Mapping[str, Login] = receipt.fleet if receipt else {}
-        for name, login in fleet.items():
-            if name not in declared and _HOST_NAME.fullmatch(name):
-                named.setdefault(name, login)
-    return dict(sorted(named.items()))
+    for receipt in sorted(receipts, key=lambda receipt: receipt.at):
+        named.update(receipt.fleet)
+    return {
+        name: login
+        for name, login in sorted(named.items())
+        if name not in declared and _HOST_NAME.fullmatch(name)
+    }
 
 
 def departed_plan(found: DepartedFound, *, everyone: bool) -> DepartedHost:

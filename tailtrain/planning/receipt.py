@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import msgspec
 
@@ -76,3 +76,9 @@ def read_receipt(text: str | None, host: str) -> Receipt | None:
     # It stands on a host, where anybody may have written what would look like words of ours.
     words = (receipt.plan, receipt.run, receipt.by, receipt.at, receipt.code, receipt.environment)
     return receipt if all(map(str.isprintable, words)) else None
+
+
+def receipts_of(answers: Iterable[object]) -> list[Receipt]:
+    """The receipts among what hosts answered, whichever kind of look was taken at them."""
+    found = (getattr(answer, "receipt", None) for answer in answers)
+    return [receipt for receipt in found if isinstance(receipt, Receipt)]

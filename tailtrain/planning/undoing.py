@@ -10,10 +10,10 @@ from tailtrain.planning import layout
 from tailtrain.planning.observed import Unreachable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Mapping
 
     from tailtrain.planning.observed import UnitState
-    from tailtrain.planning.receipt import Login, Receipt
+    from tailtrain.planning.receipt import Receipt
 
 
 @dataclass(frozen=True)
@@ -80,17 +80,6 @@ class Belongings:
         """The configured run, if it has not come to its end; under way where the host is `busy`."""
         mine = (run for run in self.runs if run.run_id == self.run and run.state not in ("", "finished"))
         return next(mine, None)
-
-
-def logins_of_departed(
-    declared: frozenset[str], found: Iterable[Belongings | Unreachable]
-) -> dict[str, Login]:
-    """Hosts that receipts name and the inventory does not; of several receipts the newest knows best."""
-    receipts = [one.receipt for one in found if isinstance(one, Belongings) and one.receipt is not None]
-    named: dict[str, Login] = {}
-    for receipt in sorted(receipts, key=lambda receipt: receipt.at):
-        named.update(receipt.fleet)
-    return {name: login for name, login in sorted(named.items()) if name not in declared}
 
 
 PROGRAMS = (layout.ENVIRONMENT_DIR, layout.CODE_DIR)

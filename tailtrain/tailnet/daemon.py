@@ -5,6 +5,7 @@ The status is read once per process and kept, because pyinfra asks for every hos
 
 from __future__ import annotations
 
+import socket
 import subprocess
 import time
 from os import environ
@@ -21,6 +22,13 @@ if TYPE_CHECKING:
 
 STATUS_FILE_VARIABLE = "TAILTRAIN_STATUS_JSON"
 """Environment variable: a file with a status document to read instead of asking the daemon."""
+
+SOCKET = "/var/run/tailscale/tailscaled.sock"
+"""Where the daemon listens on Linux."""
+
+# HTTP 1.0, so that the answer ends with the connection. The host's name is the daemon's own word for itself
+# (LocalAPIHost in the Go package tailscale.com/client/tailscale/apitype).
+_STATUS_REQUEST = b"GET /localapi/v0/status HTTP/1.0\r\nHost: local-tailscaled.sock\r\n\r\n"
 
 STATUS_TIMEOUT_SECONDS = 10.0
 """The daemon answers in milliseconds; one that takes this long is stuck."""
@@ -42,6 +50,8 @@ def read_status() -> bytes:
                 found=str(error),
                 fix=f"Correct {STATUS_FILE_VARIABLE}, or unset it to ask the daemon",
             ) from error
+    if (status := _ask_directly()) is not None:
+        return status
     try:
         answer = subprocess.run(
             ["tailscale", "status", "--json"],
@@ -57,10 +67,7 @@ def read_status() -> bytes:
             fix="Install it as https://tailscale.com/download says, then run: sudo tailscale up",
         ) from error
     except subprocess.TimeoutExpired as error:
-        raise DaemonError(
-            f"the Tailscale daemon did not answer within {STATUS_TIMEOUT_SECONDS:g} s",
-            fix="Run: sudo systemctl restart tailscaled",
-        ) from error
+        raise _stuck() from error
     if answer.returncode != 0:
         said = answer.stderr.decode(errors="replace").strip() or f"exit code {answer.returncode}"
         raise DaemonError(
@@ -69,6 +76,36 @@ def read_status() -> bytes:
             fix="Run: sudo systemctl enable --now tailscaled, then: tailscale status",
         )
     return answer.stdout
+
+
+def _ask_directly() -> bytes | None:
+    """Ask the daemon as its own command does, without starting that; None where it has to be started.
+
+    The command knows every place that a daemon may be in, and why one does not answer.
+
+    Raises:
+        DaemonError: there is a daemon, and it does not answer.
+    """
+    try:
+        with socket.socket(socket.AF_UNIX) as connection:
+            connection.settimeout(STATUS_TIMEOUT_SECONDS)
+            connection.connect(SOCKET)
+            connection.sendall(_STATUS_REQUEST)
+            with connection.makefile("rb") as reader:
+                answer = reader.read()
+    except TimeoutError as error:
+        raise _stuck() from error
+    except OSError:
+        return None
+    head, _, body = answer.partition(b"\r\n\r\n")
+    return body if head.split(b" ")[1:2] == [b"200"] else None
+
+
+def _stuck() -> DaemonError:
+    return DaemonError(
+        f"the Tailscale daemon did not answer within {STATUS_TIMEOUT_SECONDS:g} s",
+        fix="Run: sudo systemctl restart tailscaled",
+    )
 
 
 class NetmapCache:

@@ -9,7 +9,7 @@ from tailtrain.errors import UnsupportedError
 from tailtrain.planning.departed import DepartedFound, departed_names
 from tailtrain.planning.observed import LockHolder
 from tailtrain.planning.plan import DepartedHost, Phase
-from tailtrain.planning.receipt import Login, read_receipt
+from tailtrain.planning.receipt import Login, read_receipt, receipts_of
 from tests.plans.situations import NAMES, SEVENTH, Situation
 
 LIGHTHOUSE = SEVENTH.hostname
@@ -28,8 +28,8 @@ def grown() -> Situation:
 
 def test_receipts_name_who_left_with_the_login() -> None:
     situation = grown()
-    assert departed_names(frozenset(NAMES), situation.observed) == {LIGHTHOUSE: Login()}
-    assert departed_names(frozenset({*NAMES, LIGHTHOUSE}), situation.observed) == {}
+    assert departed_names(NAMES, receipts_of(situation.observed.values())) == {LIGHTHOUSE: Login()}
+    assert departed_names({*NAMES, LIGHTHOUSE}, receipts_of(situation.observed.values())) == {}
 
 
 def test_its_worker_stops_before_the_others_go_on_and_it_is_cleaned_last() -> None:
@@ -91,7 +91,7 @@ def test_after_it_was_cleaned_nothing_changes() -> None:
     situation.departed = (DepartedFound(LIGHTHOUSE, Login(), working=True, run="abc", bytes=1),)
     situation.applied()
     situation.departed = ()
-    assert departed_names(frozenset(NAMES), situation.observed) == {}
+    assert departed_names(NAMES, receipts_of(situation.observed.values())) == {}
     assert not situation.plan().changes
 
 
@@ -110,7 +110,7 @@ def test_names_that_no_machine_can_have_are_nobody() -> None:
     odd = ("; rm -rf /", "$(touch x)", "../..", "a\nb", "-oProxyCommand=x", "Gamma.", "", "\x1b[2J")
     fleet = {**receipt.fleet, **dict.fromkeys(odd, Login())}
     situation.on("judge", receipt=msgspec.structs.replace(receipt, fleet=fleet))
-    assert set(departed_names(frozenset(NAMES), situation.observed)) == {LIGHTHOUSE}
+    assert set(departed_names(NAMES, receipts_of(situation.observed.values()))) == {LIGHTHOUSE}
 
 
 def test_who_deploys_with_a_host_that_left_as_primary_is_in_the_way() -> None:

@@ -8,8 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tailtrain.planning import layout
+from tailtrain.planning.departed import departed_names
 from tailtrain.planning.observed import UnitState, Unreachable
-from tailtrain.planning.receipt import Login, Receipt
+from tailtrain.planning.receipt import Login, Receipt, receipts_of
 from tailtrain.planning.undo_text import Outcome, Result, question, render_outcomes, render_undo
 from tailtrain.planning.undoing import (
     Belongings,
@@ -17,7 +18,6 @@ from tailtrain.planning.undoing import (
     UndoHost,
     UndoPlan,
     Verdict,
-    logins_of_departed,
 )
 
 RUN, OLD = "2aeb0717b500fc76", "77aa0717b500fc76"
@@ -218,7 +218,7 @@ def test_hosts_that_left_are_known_from_receipts_and_the_newest_knows_best() -> 
         Belongings("architect"),
         Unreachable("netcup-router", "away"),
     ]
-    known = logins_of_departed(frozenset({"qfox", "judge", "architect"}), found)
+    known = departed_names({"qfox", "judge", "architect"}, receipts_of(found))
     assert known == {"gone": Login("me", sudo=True), "older": Login()}
 
 
