@@ -343,6 +343,7 @@ def test_fifty_hosts_connect_at_once_and_ask_the_daemon_once(
     command.chmod(0o755)
     monkeypatch.setenv("PATH", f"{command.parent}:{os.environ['PATH']}")
     monkeypatch.delenv("TAILTRAIN_STATUS_JSON")
+    monkeypatch.setattr("tailtrain.tailnet.daemon.SOCKET", str(tmp_path / "tailscaled.sock"))
     deployment = tailnet.deploy(*[f"@tailscale/{name}" for name in names], timeout=20)
     assert deployment.connected == set(names)
     assert asked.read_text().splitlines() == ["asked"]
