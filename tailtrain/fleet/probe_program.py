@@ -1,22 +1,20 @@
 """The probe: runs on a host as plain Python, changes nothing there but its own cache of verified hashes.
 
 Its source is sent to the host, after those of `tailtrain.data.verify`, `tailtrain.fleet.files_program` and
-`tailtrain.fleet.lock_program`; besides, it uses nothing but the standard library and asks few other programs.
-What it prints is read by `tailtrain.fleet.probe`.
+`tailtrain.fleet.lock_program`; besides, it uses nothing but the standard library (few modules of it, since
+starting costs more than looking) and asks few other programs. What it prints is read by
+`tailtrain.fleet.probe`.
 """
 
 from __future__ import annotations
 
 import contextlib
-import glob
 import grp
 import hashlib
-import importlib.util
 import json
 import os
 import pwd
 import re
-import shutil
 import stat
 import subprocess
 import sys
@@ -41,6 +39,7 @@ from tailtrain.fleet.lock_program import observed_lock
 
 Document = dict[str, Any]
 SECRET = 0o600
+GPUS = "/proc/driver/nvidia/gpus"
 HASH = re.compile(r"[0-9a-f]{64}")
 RUN_ID = re.compile(r"[0-9a-f]{16}")
 PROPERTIES = (
@@ -65,7 +64,8 @@ def hardware(state_dir: str) -> Document:
         for line in (read_system("/proc/meminfo") or "MemTotal: 0 kB").splitlines()
         if line.startswith("MemTotal")
     )
-    gpus = [os.path.basename(path) for path in glob.glob("/proc/driver/nvidia/gpus/*")]
+    gpus = sorted(os.listdir(GPUS)) if os.path.isdir(GPUS) else []
+    space = os.statvfs(folder)
     return {
         "architecture": os.uname().machine,
         "system": release.get("PRETTY_NAME", "unknown").strip('"'),
@@ -74,7 +74,7 @@ def hardware(state_dir: str) -> Document:
         "cores": len(os.sched_getaffinity(0)),
         "memory_bytes": memory,
         "gpus": gpus,
-        "disk_free_bytes": shutil.disk_usage(folder).free,
+        "disk_free_bytes": space.f_bavail * space.f_frsize,
         "clock": time.time(),
     }
 
@@ -233,7 +233,7 @@ def reply(request: Document) -> Document:
         if sha256_of(os.path.join(where["manifests"], name)) == name.removesuffix(".json")
     ]
     missing = []
-    if importlib.util.find_spec("ensurepip") is None:
+    if not os.path.exists(os.path.join(os.path.dirname(os.__file__), "ensurepip", "__init__.py")):
         missing.append("python3-venv")
     if not os.path.exists("/etc/ssl/certs/ca-certificates.crt"):
         missing.append("ca-certificates")
