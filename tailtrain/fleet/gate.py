@@ -8,6 +8,7 @@ nodes (all of them where fault tolerance is off), the run stops there and says w
 from __future__ import annotations
 
 import sys
+from dataclasses import asdict
 from typing import TYPE_CHECKING, NoReturn
 
 import click
@@ -15,7 +16,7 @@ from pyinfra.api.state import BaseStateCallback
 
 from tailtrain.errors import GateError, LockedError, TailtrainError
 from tailtrain.fleet.leaving import Leaving
-from tailtrain.fleet.lock import DeployLock
+from tailtrain.fleet.lock import DeployLock, locked
 from tailtrain.fleet.refusal import Refused, refused_as_locked
 from tailtrain.fleet.results import Results
 
@@ -103,11 +104,7 @@ class Gate(BaseStateCallback):
         """
         holder = self._plan.lock
         if holder is not None:
-            raise LockedError(
-                f"{holder.who} was deploying to this fleet when the plan was made, since {holder.since}",
-                found=f"plan {holder.plan}",
-                fix=f"Wait until it is done, or break it: tailtrain unlock {holder.token}; then plan again",
-            )
+            raise locked(self._plan.primary.node.hostname, asdict(holder))
 
     def operation_start(self, state: State, op_hash: str) -> None:  # type: ignore[override]
         """Called by pyinfra before an operation runs on any host.
