@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 CHECKOUT = Path(__file__).resolve().parents[2]
 DEPLOYED = ("deploys", "templates", "locks", "group_data")
 DEPLOY = ("pyinfra", "-y", "inventory.py", "deploys/train.py")
-NOTHING_TO_DO = re.compile(r"^No changes: (\d+) hosts", re.MULTILINE)
+NOTHING_TO_DO = re.compile(r"^No changes: (\d+) hosts?\b", re.MULTILINE)
 
 Completed = subprocess.CompletedProcess[str]
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.bench import chart
-from tests.bench.contenders import ANSIBLE, OURS, PIPELINING, PYINFRA, START_UP, idle
+from tests.bench.contenders import ANSIBLE, ONE_HOST, OURS, PIPELINING, PYINFRA, START_UP, idle
 from tests.bench.results import Results
 
 if TYPE_CHECKING:
@@ -23,6 +23,7 @@ RECAP = "judge : ok=8    changed={}    unreachable={}    failed=0    skipped=1  
     ("name", "said", "verdict"),
     [
         (OURS, "\nNo changes: 6 hosts are as declared.\n", True),
+        (ONE_HOST, "\nNo changes: 1 host is as declared. Unknown: judge.\n", True),
         (OURS, "\nPlan: 1 host to update, 5 unchanged.\n", False),
         (PYINFRA, TOTAL.format("-", "90"), True),
         (PYINFRA, TOTAL.format("1", "89"), False),
