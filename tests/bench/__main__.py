@@ -42,7 +42,7 @@ def main() -> int:
     parser.add_argument("--lab", required=True, help="name of a lab that is up; its hosts are deployed to")
     parser.add_argument("--ansible", required=True, type=Path, help="folder with ansible-playbook")
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--far-rounds", type=int, default=3)
+    parser.add_argument("--far-rounds", type=int, default=2)
     parser.add_argument("--large-rounds", type=int, default=3)
     parser.add_argument("--keep", type=Path, default=KEPT, help="folder for results and chart")
     given = parser.parse_args()
@@ -80,7 +80,7 @@ def measured(lab: Lab, ansible: Path, rounds: int, far_rounds: int, large_rounds
         # Whole processors, as real hosts have; the lab's shares of one are for training at unequal speed.
         for host in hosts:
             host.set_cpu_quota(None)
-        alternate(results, project, all_of_them, rounds, "")
+        alternate(results, project, all_of_them, rounds + 1, "", uncounted=1)
         lab.slow_down(ONE_WAY_SECONDS)
         alternate(results, project, all_of_them, far_rounds, f" {FAR}")
         lab.slow_down(0)
@@ -102,13 +102,19 @@ def measured(lab: Lab, ansible: Path, rounds: int, far_rounds: int, large_rounds
 
 
 def alternate(
-    results: Results, project: Project, those: Sequence[Contender], rounds: int, suffix: str
+    results: Results,
+    project: Project,
+    those: Sequence[Contender],
+    rounds: int,
+    suffix: str,
+    *,
+    uncounted: int = 0,
 ) -> None:
-    """Each in turn, round by round, after one round that does not count: so disturbances hit all alike."""
-    for number in counted(rounds + 1, f"no-op{suffix}"):
+    """Each in turn, round by round, so that disturbances hit all alike; the first rounds may not count."""
+    for number in counted(rounds, f"no-op{suffix}"):
         for contender in those:
             seconds = contender.run(project.lab, project.folder)
-            if number:
+            if number >= uncounted:
                 results.add(f"{contender.name}{suffix}", seconds)
 
 
