@@ -9,8 +9,8 @@ from typing import Any
 import click
 
 from tailtrain import __version__
-from tailtrain.commands.shared import EXIT_ERROR, EXIT_LOCKED
 from tailtrain.errors import LockedError, TailtrainError
+from tailtrain.exit_codes import EXIT_ERROR, EXIT_LOCKED
 
 COMMANDS = {
     "init": "tailtrain.commands.init:init",

@@ -14,17 +14,15 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tailtrain.commands.plan import has_unknown
-from tailtrain.commands.shared import (
+from tailtrain.commands.shared import cooperate, inventory_option, pyinfra_command
+from tailtrain.errors import DeclarationError
+from tailtrain.exit_codes import (
     EXIT_CHANGES,
     EXIT_ERROR,
     EXIT_INTERRUPTED,
     EXIT_NO_CHANGES,
     EXIT_UNKNOWN_HOSTS,
-    cooperate,
-    inventory_option,
-    pyinfra_command,
 )
-from tailtrain.errors import DeclarationError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -7,14 +7,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tailtrain.commands.shared import (
-    EXIT_ERROR,
-    EXIT_NO_CHANGES,
-    EXIT_UNKNOWN_HOSTS,
-    cooperate,
-    inventory_option,
-)
+from tailtrain.commands.shared import cooperate, inventory_option
 from tailtrain.errors import DeclarationError
+from tailtrain.exit_codes import EXIT_ERROR, EXIT_NO_CHANGES, EXIT_UNKNOWN_HOSTS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

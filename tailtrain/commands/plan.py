@@ -9,15 +9,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tailtrain.commands.shared import (
-    EXIT_CHANGES,
-    EXIT_LOCKED,
-    EXIT_NO_CHANGES,
-    EXIT_UNKNOWN_HOSTS,
-    cooperate,
-    inventory_option,
-)
+from tailtrain.commands.shared import cooperate, inventory_option
 from tailtrain.errors import DeclarationError
+from tailtrain.exit_codes import EXIT_CHANGES, EXIT_LOCKED, EXIT_NO_CHANGES, EXIT_UNKNOWN_HOSTS
 
 if TYPE_CHECKING:
     from tailtrain.planning.document import PlanDocument

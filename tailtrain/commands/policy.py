@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 import click
 
 from tailtrain.commands.credentials import credentials_help
-from tailtrain.commands.shared import EXIT_CHANGES, EXIT_NO_CHANGES, cooperate, inventory_option
+from tailtrain.commands.shared import cooperate, inventory_option
 from tailtrain.errors import DeclarationError, TailnetError
+from tailtrain.exit_codes import EXIT_CHANGES, EXIT_NO_CHANGES
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -106,7 +107,7 @@ def _needs(inventory: Path) -> PolicyNeeds:
 
 
 def _show_access(needs: PolicyNeeds, verdict: PolicyVerdict) -> None:
-    from tailtrain.planning.render import table
+    from tailtrain.planning.text import table
 
     names = {node.address: node.name for node in needs.nodes}
     rows = [("Node", "port", "is reached from")]

@@ -33,7 +33,7 @@ def prune(inventory: Path, *, dry_run: bool, days: int) -> None:
     from tailtrain.fleet import connect, own_caches
     from tailtrain.fleet.declared import declared_fleet
     from tailtrain.fleet.gathering import bundle_of
-    from tailtrain.planning.plan import counted, megabytes
+    from tailtrain.planning.parts import counted, megabytes
 
     declared = declared_fleet(connect.declared_state(inventory).inventory)
     material = bundle_of(Path.cwd(), declared).material

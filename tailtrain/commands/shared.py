@@ -1,39 +1,15 @@
-"""What commands share: the inventory option, exit codes, and how a process becomes pyinfra."""
+"""What commands share: the inventory option, and how a process becomes pyinfra."""
 
 from __future__ import annotations
 
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import NoReturn
 
 import click
 
 from tailtrain.errors import DeclarationError
-from tailtrain.exit_codes import (
-    EXIT_CHANGES,
-    EXIT_ERROR,
-    EXIT_INTERRUPTED,
-    EXIT_LOCKED,
-    EXIT_NO_CHANGES,
-    EXIT_UNKNOWN_HOSTS,
-)
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-__all__ = [
-    "EXIT_CHANGES",
-    "EXIT_ERROR",
-    "EXIT_INTERRUPTED",
-    "EXIT_LOCKED",
-    "EXIT_NO_CHANGES",
-    "EXIT_UNKNOWN_HOSTS",
-    "become_pyinfra",
-    "cooperate",
-    "inventory_option",
-    "pyinfra_command",
-]
 
 inventory_option = click.option(
     "--inventory",
@@ -67,7 +43,7 @@ def pyinfra_command(inventory: Path, deploy: str) -> list[str]:
     return [str(beside) if beside.is_file() else "pyinfra", "-y", str(inventory), deploy]
 
 
-def become_pyinfra(inventory: Path, deploy: str, environment: Mapping[str, str] | None = None) -> NoReturn:
+def become_pyinfra(inventory: Path, deploy: str) -> NoReturn:
     """Become pyinfra on a deploy file: signals and the exit code are its own then.
 
     Raises:
@@ -75,4 +51,4 @@ def become_pyinfra(inventory: Path, deploy: str, environment: Mapping[str, str] 
     """
     words = pyinfra_command(inventory, deploy)
     sys.stdout.flush()
-    os.execvpe(words[0], words, {**os.environ, **(environment or {})})  # noqa: S606 - no shell is wanted
+    os.execvp(words[0], words)  # noqa: S606 - no shell is wanted

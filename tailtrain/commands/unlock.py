@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tailtrain.commands.shared import EXIT_LOCKED, EXIT_NO_CHANGES, cooperate, inventory_option
+from tailtrain.commands.shared import cooperate, inventory_option
+from tailtrain.exit_codes import EXIT_LOCKED, EXIT_NO_CHANGES
 
 if TYPE_CHECKING:
     from pathlib import Path

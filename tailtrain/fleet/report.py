@@ -14,8 +14,8 @@ from tailtrain.planning import layout
 from tailtrain.planning.guarantees import RunRecord
 from tailtrain.planning.guarantees import judge as judge_guarantees
 from tailtrain.planning.judgement import unlearned
-from tailtrain.planning.plan import counted
-from tailtrain.planning.render import table
+from tailtrain.planning.parts import counted
+from tailtrain.planning.text import table
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -14,7 +14,7 @@ from tailtrain.fleet import remote, transfer
 from tailtrain.fleet.declared import declared_fleet
 from tailtrain.fleet.report import REPORT
 from tailtrain.planning import layout
-from tailtrain.planning.render import table
+from tailtrain.planning.text import table
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

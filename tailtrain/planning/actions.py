@@ -17,18 +17,8 @@ from tailtrain.planning.departed import DepartedFound, departed_plan
 from tailtrain.planning.hardware import require_supported
 from tailtrain.planning.host_plan import Fleet, plan_of_host
 from tailtrain.planning.observed import LockHolder, Observation, Observed, RunState
-from tailtrain.planning.plan import (
-    ACTION_ORDER,
-    Action,
-    DepartedHost,
-    HostPlan,
-    Material,
-    Phase,
-    Plan,
-    digest,
-    quorum_of,
-    run_ids,
-)
+from tailtrain.planning.parts import ACTION_ORDER, Action, Phase
+from tailtrain.planning.plan import DepartedHost, HostPlan, Material, Plan, digest, quorum_of, run_ids
 from tailtrain.planning.shares import apportion, q16_weights, usable_cores
 from tailtrain.spec import NetworkNode, NodeReserve, NodeRole
 from tailtrain.spec.problems import Problems

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 from tailtrain.planning import layout
 from tailtrain.planning.moves import moves
 from tailtrain.planning.node_config import Peer
+from tailtrain.planning.parts import ChunkMove, counted
 from tailtrain.planning.placement import Chunk, Placement, Range, disjoint, place
-from tailtrain.planning.plan import ChunkMove, counted
 
 if TYPE_CHECKING:
     from tailtrain.planning.datasets import PlannedChunk, PlannedDataset

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tailtrain.planning.plan import counted
+from tailtrain.planning.parts import counted
 from tailtrain.planning.text import share
 
 if TYPE_CHECKING:

@@ -6,7 +6,8 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tailtrain.planning.plan import Action, DepartedHost, Phase, megabytes
+from tailtrain.planning.parts import Action, Phase, megabytes
+from tailtrain.planning.plan import DepartedHost
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable

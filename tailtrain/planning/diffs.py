@@ -13,7 +13,8 @@ from tailtrain.planning.secrets import MaskedLine, masked_lines
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from tailtrain.planning.plan import FileChange, HostPlan
+    from tailtrain.planning.parts import FileChange
+    from tailtrain.planning.plan import HostPlan
 
 Hunk = tuple[str, ...]
 """The lines of a hunk, its heading first."""

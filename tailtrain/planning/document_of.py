@@ -20,7 +20,7 @@ from tailtrain.planning.document import (
 )
 from tailtrain.planning.document_host import DepartedEntry, Lock, Login
 from tailtrain.planning.document_of_host import action_entry, host_entry, said
-from tailtrain.planning.plan import Phase
+from tailtrain.planning.parts import Phase
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

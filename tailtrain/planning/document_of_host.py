@@ -23,7 +23,8 @@ from tailtrain.planning.secrets import masked
 
 if TYPE_CHECKING:
     from tailtrain.planning.document import Gate
-    from tailtrain.planning.plan import Action, FileChange, HostPlan, Plan, Preflight
+    from tailtrain.planning.parts import Action, FileChange, Preflight
+    from tailtrain.planning.plan import HostPlan, Plan
 
 
 def said(text: str) -> str:

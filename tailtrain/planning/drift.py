@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from tailtrain.planning import layout
 from tailtrain.planning.carried import chunks_on
 from tailtrain.planning.observed import UnitState
-from tailtrain.planning.plan import Drift, counted
+from tailtrain.planning.parts import Drift, counted
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence

@@ -11,7 +11,8 @@ from tailtrain.planning.drift import drift_of, sha256_of
 from tailtrain.planning.hardware import GIB, limits_of, needed_space, require_disk
 from tailtrain.planning.memory import require_memory
 from tailtrain.planning.node_config import Templates, unit_values, worker_document
-from tailtrain.planning.plan import FileChange, HostPlan, Material, Preflight, counted
+from tailtrain.planning.parts import FileChange, Preflight, counted
+from tailtrain.planning.plan import HostPlan, Material
 from tailtrain.planning.pruning import removals_of
 from tailtrain.planning.receipt import Receipt
 from tailtrain.planning.work import HostContext, actions_of

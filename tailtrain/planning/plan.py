@@ -8,18 +8,6 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from tailtrain.errors import FleetError
-from tailtrain.planning.parts import (
-    ACTION_ORDER,
-    Action,
-    ChunkMove,
-    Drift,
-    FileChange,
-    Phase,
-    Preflight,
-    Removal,
-    counted,
-    megabytes,
-)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -27,33 +15,20 @@ if TYPE_CHECKING:
     from tailtrain.planning.datasets import PlannedChunk, PlannedDataset
     from tailtrain.planning.node_config import NodeLimits
     from tailtrain.planning.observed import LockHolder
+    from tailtrain.planning.parts import (
+        Action,
+        ChunkMove,
+        Drift,
+        FileChange,
+        Phase,
+        Preflight,
+        Removal,
+    )
     from tailtrain.planning.placement import Placement
     from tailtrain.planning.receipt import Login, Receipt
     from tailtrain.planning.settings import Settings
     from tailtrain.spec import NetworkNode
 
-
-__all__ = [
-    "ACTION_ORDER",
-    "CPU_LOCK",
-    "CUDA_LOCK",
-    "Action",
-    "ChunkMove",
-    "DepartedHost",
-    "Drift",
-    "FileChange",
-    "HostPlan",
-    "Material",
-    "Phase",
-    "Plan",
-    "Preflight",
-    "Removal",
-    "counted",
-    "digest",
-    "megabytes",
-    "quorum_of",
-    "run_ids",
-]
 
 # What the weightiest action of a host means for it, the weightiest first.
 _VERDICTS = (

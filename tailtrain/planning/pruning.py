@@ -11,7 +11,7 @@ import re
 from typing import TYPE_CHECKING
 
 from tailtrain.planning import layout
-from tailtrain.planning.plan import Removal, counted
+from tailtrain.planning.parts import Removal, counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from tailtrain.planning.plan import counted, megabytes
+from tailtrain.planning.parts import counted, megabytes
 from tailtrain.planning.render_hosts import (
     departed,
     drift,
@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from tailtrain.planning.document import PlanDocument
-
-__all__ = ["printable", "render_plan", "summary", "table"]
 
 # How the summary speaks of hosts with these verdicts, in this order; others are spoken of as they are.
 _VERDICTS = {

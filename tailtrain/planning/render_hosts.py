@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tailtrain.planning.plan import counted, megabytes
+from tailtrain.planning.parts import counted, megabytes
 from tailtrain.planning.text import columns, duration, share, tables, wrapped
 
 if TYPE_CHECKING:

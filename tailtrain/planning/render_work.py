@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tailtrain.planning.plan import ACTION_ORDER, counted, megabytes
+from tailtrain.planning.parts import ACTION_ORDER, counted, megabytes
 from tailtrain.planning.text import printable, wrapped
 
 if TYPE_CHECKING:

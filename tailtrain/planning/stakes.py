@@ -6,7 +6,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from tailtrain.planning import layout
-from tailtrain.planning.plan import counted, megabytes
+from tailtrain.planning.parts import counted, megabytes
 from tailtrain.planning.text import printable
 
 if TYPE_CHECKING:

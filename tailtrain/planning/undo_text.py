@@ -8,8 +8,8 @@ from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from tailtrain.planning import layout
-from tailtrain.planning.plan import counted, megabytes
-from tailtrain.planning.render import table
+from tailtrain.planning.parts import counted, megabytes
+from tailtrain.planning.text import table
 from tailtrain.planning.undoing import DATA, PROGRAMS, UndoHost, UndoPlan, Verdict
 
 if TYPE_CHECKING:

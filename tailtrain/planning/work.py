@@ -7,18 +7,8 @@ from typing import TYPE_CHECKING
 
 from tailtrain.planning import layout
 from tailtrain.planning.observed import Observation, RunState, UnitState
-from tailtrain.planning.plan import (
-    CPU_LOCK,
-    CUDA_LOCK,
-    Action,
-    ChunkMove,
-    FileChange,
-    Material,
-    Phase,
-    Removal,
-    counted,
-    megabytes,
-)
+from tailtrain.planning.parts import Action, ChunkMove, FileChange, Phase, Removal, counted, megabytes
+from tailtrain.planning.plan import CPU_LOCK, CUDA_LOCK, Material
 from tailtrain.spec import NetworkNode, NodeRole
 
 _BUILDS = {CPU_LOCK: "torch's CPU build", CUDA_LOCK: "torch's CUDA build from the package index"}

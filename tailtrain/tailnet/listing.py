@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from tailtrain.planning.render import table
+from tailtrain.planning.text import table
 from tailtrain.tailnet.credentials import HOW_TO_SET
 from tailtrain.tailnet.devices import SYSTEM_NAMES, obstacle
 from tailtrain.tailnet.preflight import EXPIRY_NOTICE

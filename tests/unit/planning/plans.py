@@ -6,15 +6,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from tailtrain.planning.observed import LockHolder
-from tailtrain.planning.plan import (
-    Action,
-    DepartedHost,
-    Drift,
-    FileChange,
-    Phase,
-    Preflight,
-    Removal,
-)
+from tailtrain.planning.parts import Action, Drift, FileChange, Phase, Preflight, Removal
+from tailtrain.planning.plan import DepartedHost
 from tailtrain.planning.receipt import Login
 from tests.plans.situations import SEVENTH, Situation
 

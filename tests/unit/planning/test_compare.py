@@ -12,7 +12,8 @@ from tailtrain.planning.compare import compare
 from tailtrain.planning.document_of import document_of
 from tailtrain.planning.drift import sha256_of
 from tailtrain.planning.observed import LockHolder
-from tailtrain.planning.plan import Action, DepartedHost, FileChange, Phase, Removal
+from tailtrain.planning.parts import Action, FileChange, Phase, Removal
+from tailtrain.planning.plan import DepartedHost
 from tailtrain.planning.receipt import Login
 from tests.plans.situations import PRIMARY, SEVENTH, Situation, dataset
 from tests.unit.planning.test_plan import CHANGES

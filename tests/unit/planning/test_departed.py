@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import msgspec
 import pytest
 
 from tailtrain.errors import UnsupportedError
 from tailtrain.planning.departed import DepartedFound, departed_names
 from tailtrain.planning.observed import LockHolder
-from tailtrain.planning.plan import DepartedHost, Phase
+from tailtrain.planning.parts import Phase
 from tailtrain.planning.receipt import Login, read_receipt, receipts_of
 from tests.plans.situations import NAMES, SEVENTH, Situation
+
+if TYPE_CHECKING:
+    from tailtrain.planning.plan import DepartedHost
 
 LIGHTHOUSE = SEVENTH.hostname
 

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tailtrain.planning.diffs import folded_diffs, hunks, is_binary, size_and_sha256
-from tailtrain.planning.plan import FileChange
+from tailtrain.planning.parts import FileChange
 from tests.plans.situations import Situation
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from tests.plans.situations import GIB, NAMES, Situation
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tailtrain.planning.plan import Drift
+    from tailtrain.planning.parts import Drift
 
 WORKER_UNIT = f"{layout.UNIT_DIR}/{layout.WORKER_UNIT}"
 

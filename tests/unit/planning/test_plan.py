@@ -15,7 +15,7 @@ from tailtrain.planning.document_of import document_of
 from tailtrain.planning.hardware import DEFAULT_NICE
 from tailtrain.planning.moves import moves
 from tailtrain.planning.observed import LockHolder, TailnetState
-from tailtrain.planning.plan import ACTION_ORDER, Phase
+from tailtrain.planning.parts import ACTION_ORDER, Phase
 from tailtrain.planning.render import render_plan
 from tailtrain.spec import NodeReserve
 from tailtrain.worker.config import load_config

@@ -8,7 +8,7 @@ import pytest
 
 from tailtrain.planning import layout
 from tailtrain.planning.observed import StoredFolder, StoredRun
-from tailtrain.planning.plan import Phase, Removal
+from tailtrain.planning.parts import Phase, Removal
 from tests.plans.situations import NAMES, SEVENTH, Situation, dataset
 
 

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tailtrain.planning.document_of import document_of
-from tailtrain.planning.plan import ChunkMove, Drift
+from tailtrain.planning.parts import ChunkMove, Drift
 from tailtrain.planning.render import render_plan, summary
 from tailtrain.planning.text import WIDTH, columns, duration, printable, tables, wrapped
 from tailtrain.spec import NetworkNode, NodeRole

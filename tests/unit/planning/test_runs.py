@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from tailtrain.planning.plan import CPU_LOCK, CUDA_LOCK, counted, quorum_of, run_ids
+from tailtrain.planning.parts import counted
+from tailtrain.planning.plan import CPU_LOCK, CUDA_LOCK, quorum_of, run_ids
 from tailtrain.planning.settings import LoopSettings, ModelSettings, parse_settings
 from tests.plans.situations import DATASETS, MATERIAL, SETTINGS, SEVENTH, Situation
 
