@@ -141,7 +141,10 @@ def worker_venv(settings: Settings, directory: Path, wheels: Path | None) -> Non
 
 
 def _table(found: Report) -> str:
-    header = ("HOST", "ADDRESS", "STATE", "CORES DECLARED", "CORES", "MEMORY")
+    broken = any(host.faults for host in found.hosts)
+    header = (
+        "HOST", "ADDRESS", "STATE", "CORES DECLARED", "CORES", "MEMORY", *(["FAULTS"] if broken else [])
+    )  # fmt: skip
     rows = [header] + [
         (
             host.name,
@@ -150,6 +153,7 @@ def _table(found: Report) -> str:
             f"{host.cores:g}",
             "no limit" if host.cpu_quota_cores is None else f"{host.cpu_quota_cores:.2f}",
             f"{host.memory_bytes / (1 << 30):.1f} GiB",
+            *([", ".join(host.faults)] if broken else []),
         )
         for host in found.hosts
     ]
@@ -157,4 +161,5 @@ def _table(found: Report) -> str:
     lines = [
         "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
     ]
-    return "\n".join([*lines, f"control side: {found.control_address or '-'}, {found.control_condition}"])
+    control = (found.control_address or "-", found.control_condition, *found.control_faults)
+    return "\n".join([*lines, f"control side: {', '.join(control)}"])

@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 
 _HOST = click.argument("host")
 _MAYBE_HOST = click.argument("host", required=False)
+_PEERS = click.option(
+    "--from", "peers", multiple=True, metavar="HOST", help="From this host alone; may be repeated."
+)
 
 
 @click.group("fault")
@@ -30,7 +33,7 @@ def _lab(settings: Settings) -> Lab:
 
 @fault_group.command("cut")
 @_HOST
-@click.option("--from", "peers", multiple=True, metavar="HOST", help="From this host alone; may be repeated.")
+@_PEERS
 @click.pass_obj
 @plain_errors
 def cut(settings: Settings, host: str, peers: tuple[str, ...]) -> None:
@@ -39,16 +42,36 @@ def cut(settings: Settings, host: str, peers: tuple[str, ...]) -> None:
     click.echo(f"{host} is cut off from {', '.join(peers) or 'everything'}.")
 
 
-@fault_group.command("slow")
-@_MAYBE_HOST
-@click.option("--ms", type=click.FloatRange(0, 10_000, min_open=True), required=True, help="Each way.")
+@fault_group.command("relayed")
+@_HOST
+@_PEERS
 @click.pass_obj
 @plain_errors
-def slow(settings: Settings, host: str | None, ms: float) -> None:
-    """Delay what goes to and from HOST, or else the control side, by --ms in each direction."""
+def relayed(settings: Settings, host: str, peers: tuple[str, ...]) -> None:
+    """Leave a host only the tailnet's relay to all others, or to some of them; returns when it uses it."""
+    _lab(settings).host(host).relay(*peers)
+    click.echo(f"{host} is reached through the relay from {', '.join(peers) or 'everywhere'}.")
+
+
+@fault_group.command("slow")
+@_MAYBE_HOST
+@click.option("--ms", type=click.FloatRange(0, 10_000, min_open=True), help="Delay each way.")
+@click.option("--mbit", type=click.FloatRange(0.1, 10_000), help="Megabits a second, each way.")
+@click.pass_obj
+@plain_errors
+def slow(settings: Settings, host: str | None, ms: float | None, mbit: float | None) -> None:
+    """Delay or narrow, or both, what goes to and from HOST, or else the control side, in each direction."""
+    if ms is None and mbit is None:
+        message = "one of --ms and --mbit is needed, or both"
+        raise click.UsageError(message)
     lab = _lab(settings)
-    (lab.host(host) if host else lab).slow_down(ms / 1000)
-    click.echo(f"A round trip to {host or 'the control side'} takes {2 * ms:g} ms longer.")
+    link, name = (lab.host(host).link if host else lab.link), host or "the control side"
+    if ms is not None:
+        link.slow_down(ms / 1000)
+        click.echo(f"A round trip to {name} takes {2 * ms:g} ms longer.")
+    if mbit is not None:
+        link.narrow(mbit)
+        click.echo(f"The link of {name} carries {mbit:g} Mbit/s each way.")
 
 
 @fault_group.command("restore")
@@ -56,12 +79,9 @@ def slow(settings: Settings, host: str | None, ms: float) -> None:
 @click.pass_obj
 @plain_errors
 def restore(settings: Settings, host: str | None) -> None:
-    """Undo `cut` and `slow` of HOST, or else of the control side."""
+    """Undo `cut`, `relayed` and `slow` of HOST, or else of the control side."""
     lab = _lab(settings)
-    if host:
-        lab.host(host).restore()
-    else:
-        lab.slow_down(0)
+    (lab.host(host).link if host else lab.link).restore()
     click.echo(f"{host or 'The control side'} is connected as before.")
 
 

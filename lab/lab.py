@@ -10,15 +10,17 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lab import cgroups, hosts, network, slow, state
+from lab import cgroups, filters, hosts, network, state
 from lab.bringup import Bringup, make_layers
 from lab.cache import locked, prune, remove_tree
 from lab.inventory import read_inventory
+from lab.link import Link
 from lab.processes import on_control, search_path, wait_for
 from lab.progress import Progress
 from lab.settings import CONTROL, Settings
 from lab.system import require_root, require_tools
 from lab.tailnet import Coordination
+from lab.ways import wait_for_relay, way
 from tailtrain.errors import LabError
 
 if TYPE_CHECKING:
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from lab.state import HostState, LabState
+    from lab.ways import Way
 
 _UP = "Type: python -m lab up"
 _PRUNED = ("base", "binaries", "environment", "wheels", "go")
@@ -146,12 +149,14 @@ class Lab:
         """Run a command on the control side and give what it printed; `options` as for subprocess.run."""
         return _run(self.control_command(argv, cwd=cwd), {"env": self.control_environment(), **options})
 
+    @property
+    def link(self) -> Link:
+        """The control side's link."""
+        return Link(self.settings, CONTROL, 0)
+
     def slow_down(self, seconds: float) -> None:
         """Delay what goes to and from the control side by this long in each direction; 0: not at all."""
-        if seconds:
-            slow.slow_down(self.settings, 0, seconds)
-        else:
-            slow.speed_up(self.settings, 0)
+        self.link.slow_down(seconds)
 
     def host(self, name: str) -> Host:
         """The host of this name; raises LabError when there is none."""
@@ -242,19 +247,45 @@ class Host:
         """The processor time that the host has used since it was booted."""
         return cgroups.cpu_seconds(self.lab.settings.cgroup, self.name)
 
+    @property
+    def link(self) -> Link:
+        """The host's link."""
+        return Link(self.lab.settings, self.name, self.state.index)
+
     def cut_off(self, *peers: str) -> None:
         """Drop everything between the host and these hosts; without peers, the host and all others."""
-        indices = [self.lab.state.hosts[peer].index for peer in peers] or None
-        network.cut_off(self.lab.settings, self.name, indices)
+        filters.cut_off(self.lab.settings, self.name, self._indices(peers))
+
+    def relay(self, *peers: str) -> None:
+        """Leave only the tailnet's relay between the host and these hosts; without peers, and everybody.
+
+        Returns when they all use it, in both directions.
+
+        Raises:
+            LabError: there is no such peer, or the relay does not come to be used.
+        """
+        filters.relay(self.lab.settings, self.name, self._indices(peers))
+        others = [self.lab.host(name) for name in peers or self.lab.state.hosts if name != self.name]
+        there = [other for other in others if other.running]
+        pairs = [(self.run, other.address) for other in there] + [(one.run, self.address) for one in there]
+        if not peers:
+            pairs.append((lambda *argv, **options: self.lab.on_control(argv, **options), self.address))
+        wait_for_relay(pairs)
+
+    def way_to(self, other: Host) -> Way | None:
+        """How a ping through the tailnet gets to another host and back; None: it does not."""
+        return way(self.run, other.address)
+
+    def _indices(self, peers: Sequence[str]) -> dict[str, int] | None:
+        return {peer: self.lab.host(peer).state.index for peer in peers} or None
 
     def slow_down(self, seconds: float) -> None:
         """Delay everything between the host and the rest of the lab by this long in each direction."""
-        slow.slow_down(self.lab.settings, self.state.index, seconds)
+        self.link.slow_down(seconds)
 
     def restore(self) -> None:
-        """Undo `cut_off` and `slow_down`."""
-        network.restore(self.lab.settings, self.name)
-        slow.speed_up(self.lab.settings, self.state.index)
+        """Undo every fault of the host's link."""
+        self.link.restore()
 
 
 def _run(argv: Sequence[str], options: Mapping[str, Any]) -> subprocess.CompletedProcess[str]:

@@ -10,14 +10,12 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
-from lab import slow
-from lab.settings import CONTROL, SWITCH, Settings
+from lab import filters, rates, slow
+from lab.settings import SWITCH, Settings
 from lab.system import run
-from tailtrain.errors import LabError
 
 _BRIDGE = "bridge"
 _NETNS = Path("/run/netns")
-_FAULT_TABLE = "lab_fault"
 
 
 def ensure_switch(settings: Settings) -> bool:
@@ -38,13 +36,14 @@ def ensure_switch(settings: Settings) -> bool:
 def ensure_link(settings: Settings, place: str, index: int) -> bool:
     """Make a host's namespace and link, unless they are whole; gives whether anything had to be made.
 
-    Nothing is cut off or slow after it.
+    Nothing is cut off, relayed, narrow or slow after it.
     """
     namespace, switch = settings.netns(place), settings.netns(SWITCH)
     _ensure_namespace(namespace)
     port = f"port{index}"
     inner, outer = _links(namespace).get("eth0"), _links(switch).get(port)
-    restore(settings, place)
+    filters.restore(settings, place)
+    rates.unlimit(settings, place, index)
     if inner and outer and inner.up and outer.up and outer.master == _BRIDGE:
         return False
     slow.speed_up(settings, index)
@@ -82,36 +81,6 @@ def present(settings: Settings) -> set[str]:
         return set()
     names = (entry.name for entry in _NETNS.iterdir())
     return {name.removeprefix(prefix) for name in names if name.startswith(prefix)}
-
-
-def cut_off(settings: Settings, place: str, peers: list[int] | None = None) -> None:
-    """Drop everything between a host and the hosts with these indices (default: the whole bridge).
-
-    Raises:
-        LabError: nftables does not take the rule.
-    """
-    if place in (CONTROL, SWITCH):
-        raise LabError("only a host can be cut off", host=place)
-    restore(settings, place)
-    if peers is None:
-        incoming, outgoing = 'iifname "eth0"', 'oifname "eth0"'
-    else:
-        addresses = ", ".join(str(settings.bridge_address(index)) for index in peers)
-        incoming, outgoing = f"ip saddr {{ {addresses} }}", f"ip daddr {{ {addresses} }}"
-    rules = f"""
-        table inet {_FAULT_TABLE} {{
-          chain incoming {{ type filter hook input priority -500; {incoming} drop; }}
-          chain outgoing {{ type filter hook output priority -500; {outgoing} drop; }}
-        }}
-    """
-    run(["ip", "netns", "exec", settings.netns(place), "nft", rules])
-
-
-def restore(settings: Settings, place: str) -> None:
-    """Undo `cut_off`."""
-    # The empty declaration makes the deletion valid when there is no such table.
-    rules = f"table inet {_FAULT_TABLE}; delete table inet {_FAULT_TABLE}"
-    run(["ip", "netns", "exec", settings.netns(place), "nft", rules])
 
 
 def _ensure_namespace(namespace: str) -> None:

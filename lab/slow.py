@@ -7,6 +7,7 @@ import os
 import shlex
 import signal
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 
 from lab import cgroups
@@ -72,6 +73,13 @@ def speed_up(settings: Settings, index: int) -> None:
     note.unlink()
 
 
+def delay(settings: Settings, index: int) -> float | None:
+    """By how many seconds a link delays each frame; None: not at all."""
+    _, note = _files(settings, index)
+    forwarder = _forwarder(note)
+    return None if forwarder is None else float(forwarder.arguments[-1])
+
+
 def _files(settings: Settings, index: int) -> tuple[Path, Path]:
     """Where a forwarder complains, and where its process id is noted."""
     return settings.state / f"slow{index}.log", settings.state / f"slow{index}.pid"
@@ -83,19 +91,34 @@ def _carrier(switch: str, tap: str) -> bool:
     return "LOWER_UP" in shown["flags"]
 
 
-def _end(note: Path) -> None:
+@dataclass(frozen=True)
+class _Forwarder:
+    process: Process
+    arguments: tuple[str, ...]
+
+
+def _forwarder(note: Path) -> _Forwarder | None:
+    """The process that this note is of, while it runs."""
     try:
-        forwarder = Process.of(int(note.read_text()))
-        command = Path(f"/proc/{forwarder.pid}/cmdline").read_text()
+        process = Process.of(int(note.read_text()))
+        arguments = Path(f"/proc/{process.pid}/cmdline").read_text().rstrip("\0").split("\0")
     except (OSError, ValueError):
+        return None
+    if str(_FORWARDER) not in arguments:
+        return None  # the id is somebody else's by now
+    return _Forwarder(process, tuple(arguments))
+
+
+def _end(note: Path) -> None:
+    forwarder = _forwarder(note)
+    if forwarder is None:
         return
-    if _FORWARDER.name not in command:
-        return  # the id is somebody else's by now
-    os.kill(forwarder.pid, signal.SIGKILL)
+    process = forwarder.process
+    os.kill(process.pid, signal.SIGKILL)
     wait_for(
-        lambda: None if forwarder.alive else True,
+        lambda: None if process.alive else True,
         seconds=10,
-        otherwise=lambda: LabError(f"process {forwarder.pid} does not end"),
+        otherwise=lambda: LabError(f"process {process.pid} does not end"),
     )
 
 

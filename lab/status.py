@@ -35,6 +35,8 @@ class HostReport:
     """The host's process 1, as the machine sees it."""
     console: str
     """The file with what the host printed while it booted."""
+    faults: tuple[str, ...]
+    """What `lab fault` has done to its link, in words."""
 
 
 @dataclass(frozen=True)
@@ -49,6 +51,7 @@ class Report:
     binaries: str
     control_address: str | None
     control_condition: str
+    control_faults: tuple[str, ...]
     hosts: tuple[HostReport, ...]
 
     @property
@@ -83,6 +86,7 @@ def report(lab: Lab) -> Report:
         binaries=found.binaries,
         control_address=found.control_address,
         control_condition=_condition(running=control, node=nodes.get(CONTROL_NAME)),
+        control_faults=lab.link.faults,
         hosts=tuple(_host(lab.host(name), nodes.get(name)) for name in found.hosts),
     )
 
@@ -104,6 +108,7 @@ def _host(host: Host, node: Node | None) -> HostReport:
         bare=recorded.bare,
         pid=recorded.init.pid if running and recorded.init else None,
         console=str(host.lab.settings.host_dir(host.name) / "console.log"),
+        faults=host.link.faults,
     )
 
 

@@ -19,6 +19,7 @@ TOOLS = {
     "debootstrap": "debootstrap",
     "systemd-nspawn": "systemd-container",
     "ip": "iproute2",
+    "tc": "iproute2",
     "nft": "nftables",
     "nsenter": "util-linux",
     "unshare": "util-linux",

@@ -11,12 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lab import cgroups, state, system
+from lab import cgroups, filters, rates, slow, state, system
 from lab.cache import digest, locked, made, prune
 from lab.environment import choose_lock
 from lab.inventory import Hardware, HostSpec, read_inventory
 from lab.lab import Lab
-from lab.settings import Settings
+from lab.settings import CONTROL, Settings
 from lab.shares import memory_limits, processor_quotas
 from lab.state import HostState, LabState, Process
 from tailtrain.errors import LabError
@@ -165,6 +165,16 @@ def test_the_cpu_lock_is_chosen_where_its_torch_is_found_else_the_cuda_lock(tmp_
     (tmp_path / "empty").mkdir()
     with pytest.raises(LabError, match=r"expected torch-2\.13\.0\+cpu"):
         choose_lock(checkout, tmp_path / "empty")
+
+
+def test_what_cannot_be_wrong_with_a_link_is_refused() -> None:
+    settings = Settings(name="never")
+    with pytest.raises(LabError, match="only a host can be cut off or relayed"):
+        filters.cut_off(settings, CONTROL)
+    with pytest.raises(LabError, match=r"from 0\.1 to 10000 Mbit/s \(found 0\.01 Mbit/s"):
+        rates.limit(settings, CONTROL, 0, 0.01)
+    with pytest.raises(LabError, match="at most 10 s"):
+        slow.slow_down(settings, 0, 11)
 
 
 def test_without_root_the_command_to_type_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
