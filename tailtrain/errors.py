@@ -10,6 +10,7 @@
     │   ├── HostKeyError        the host's key is missing or not the one the tailnet names
     │   └── AccessError         the tailnet policy or the host refused the login
     ├── DataError               a data set, a chunk or a manifest
+    │   └── StorageError        a storage backend: S3 or Google Drive
     ├── FleetError              hosts: probing, applying, waiting
     │   ├── TransferError       bytes did not arrive as they were sent
     │   ├── GateError           a phase did not end well enough for the next one
@@ -141,6 +142,10 @@ class AccessError(TailnetError):
 
 class DataError(TailtrainError):
     """A data set, a chunk or a manifest."""
+
+
+class StorageError(DataError):
+    """A storage backend (S3 or Google Drive), or the way to it."""
 
 
 class FleetError(TailtrainError):
