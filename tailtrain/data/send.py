@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 import msgspec
 
-from tailtrain.data import receive, verify
+from tailtrain.data import folder, receive, verify
 from tailtrain.errors import DataError, TransferError
 
 if TYPE_CHECKING:
@@ -196,7 +196,7 @@ class _Bytes:
 
 def stream(transfer: Transfer, open_file: Callable[[SentFile], BinaryIO]) -> Iterator[bytes]:
     """Yield the bytes for the receiver's standard input, as `upload` says."""
-    yield program(verify, receive)
+    yield program(verify, folder, receive)
     yield json.dumps(asdict(transfer)).encode() + b"\n"
     for file in transfer.files:
         sent = 0

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tailtrain.data import receive, send, verify
+from tailtrain.data import folder, receive, send, verify
 from tailtrain.data.send import Receipt, SentFile, Transfer
 from tailtrain.errors import DataError, TransferError
 
@@ -240,7 +240,7 @@ def test_wrong_options_are_refused_before_the_first_byte(
 
 @pytest.mark.parametrize("line", [b"no json\n", b"[]\n", b"{}\n", b"\n", b""])
 def test_a_first_line_that_is_not_understood_is_an_answer_not_a_traceback(node: Node, line: bytes) -> None:
-    code, answer = node.feed(send.program(verify, receive) + line + b"more bytes")
+    code, answer = node.feed(send.program(verify, folder, receive) + line + b"more bytes")
     assert code == 1
     assert "first line is not understood" in answer["error"]
 
@@ -258,7 +258,7 @@ def test_a_folder_in_the_way_of_a_file_is_an_answer(node: Node) -> None:
     assert "a folder is in the way" in answer["error"]
 
 
-def test_two_transfers_into_one_folder_wait_for_each_other(node: Node) -> None:
+def test_two_transfers_into_one_folder_neither_wait_for_nor_sweep_each_other(node: Node) -> None:
     raw = b"".join(send.stream(node.transfer(), opener))
     with subprocess.Popen(
         shlex.split(send.command(sys.executable)), stdin=subprocess.PIPE, stdout=subprocess.PIPE
@@ -266,18 +266,40 @@ def test_two_transfers_into_one_folder_wait_for_each_other(node: Node) -> None:
         assert first.stdin
         first.stdin.write(raw[:-10])
         first.stdin.flush()
-        with subprocess.Popen(
-            shlex.split(send.command(sys.executable)), stdin=subprocess.PIPE, stdout=subprocess.PIPE
-        ) as second:
-            assert second.stdin
-            time.sleep(0.3)
-            first.stdin.write(raw[-10:])
-            first.stdin.close()
-            assert first.wait() == 0
-            second.stdin.write(raw)
-            second.stdin.close()
-            assert second.wait() == 0
+        while not [name for name in node.names() if name.startswith(verify.TEMPORARY)]:
+            time.sleep(0.01)
+        assert node.send()[0] == 0
+        assert [name for name in node.names() if name.startswith(verify.TEMPORARY)]
+        first.stdin.write(raw[-10:])
+        first.stdin.close()
+        assert first.wait() == 0
+    assert node.names() == set(BY_NAME)
     node.check_what_is_there()
+
+
+def test_what_a_killed_transfer_left_is_swept_while_another_is_at_work(node: Node) -> None:
+    raw = b"".join(send.stream(node.transfer(), opener))
+    processes = []
+    for _ in range(2):
+        before = len(node.names())
+        process = subprocess.Popen(
+            shlex.split(send.command(sys.executable)), stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        )
+        assert process.stdin
+        process.stdin.write(raw[:-10])
+        process.stdin.flush()
+        processes.append(process)
+        while len(node.names()) <= before or not [
+            name for name in node.names() if f"{verify.TEMPORARY}{process.pid}." in name
+        ]:
+            time.sleep(0.01)
+    with processes[0] as at_work, processes[1] as killed:
+        killed.kill()
+        killed.wait()
+        assert node.send(files=node.files[:1])[0] == 0
+        left = {name for name in node.names() if name.startswith(verify.TEMPORARY)}
+        assert {name.split(".")[1] for name in left} == {f"tmp-{at_work.pid}"}
+        at_work.kill()
 
 
 def test_a_stopped_receiver_cleans_up_and_says_so(node: Node) -> None:
