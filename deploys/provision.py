@@ -19,5 +19,9 @@ if session.anywhere("code"):
     operations.code(name="Provision: worker code")
 if session.anywhere("identity"):
     operations.identity(name="Provision: peer identity")
+if session.anywhere("credentials"):
+    operations.credentials(name="Provision: storage credentials")
 if session.anywhere("files"):
     operations.files(name="Provision: configuration and units")
+if session.anywhere("serve"):
+    operations.serve(name="Provision: chunk server")

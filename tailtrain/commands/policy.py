@@ -103,7 +103,7 @@ def _needs(inventory: Path) -> PolicyNeeds:
         user = None if peer.is_self else host.data.get("ssh_user") or getpass.getuser()
         nodes.append(PolicyNode(host.name, peer.address, identity_of(peer, logins, DEFAULT_TAG), user))
     me = identity_of(netmap.me, logins, DEFAULT_TAG)
-    return PolicyNeeds(netmap.me.name, me, nodes, settings.worker_port)
+    return PolicyNeeds(netmap.me.name, me, nodes, settings.worker_port, settings.chunk_port)
 
 
 def _show_access(needs: PolicyNeeds, verdict: PolicyVerdict) -> None:

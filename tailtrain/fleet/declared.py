@@ -13,6 +13,7 @@ from tailtrain.planning.actions import Declared
 from tailtrain.planning.engines import require_runnable
 from tailtrain.planning.receipt import Login
 from tailtrain.planning.settings import SETTINGS, parse_settings
+from tailtrain.planning.storage_settings import require_remote
 from tailtrain.spec import NodeRole, fleet_from_host_data
 from tailtrain.spec.problems import Problems, nearest, shown
 
@@ -52,6 +53,7 @@ def declared_fleet(inventory: Inventory) -> Declared:
     with problems.gathered():
         settings = [_at_home(parse_settings({**inventory.data, **inventory.override_data}))]
         require_runnable(settings[0].training)
+        require_remote(settings[0].training, settings[0].storage)
     problems.raise_if_any()
     logins = {host.name: _login(host) for host in inventory}
     return Declared(fleets[0].nodes, fleets[0].reserves, settings[0], logins)

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from pyinfra.api.host import Host
 
-ROOTS = ("/opt/tailtrain", layout.CONFIG_DIR, layout.STATE_DIR)
+ROOTS = (layout.PROGRAM_DIR, layout.CONFIG_DIR, layout.STATE_DIR)
 """All that is ours is below these."""
 
 

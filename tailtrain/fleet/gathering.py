@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tailtrain.data import cache
 from tailtrain.fleet import material
 from tailtrain.fleet.datasets import WORK_DIR, planned_datasets
+from tailtrain.fleet.storage import Storage, find_storage
 from tailtrain.planning.rehearsal import check_memory, check_templates
 from tailtrain.spec.problems import Problems
 
@@ -15,14 +17,25 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tailtrain.planning.actions import Declared
+    from tailtrain.planning.datasets import PlannedDataset
 
 WHEELS_VARIABLE = "TAILTRAIN_WHEELS"
 """Environment variable: the folder of wheels where group data name none."""
 
-_ahead: list[tuple[Path, Declared, material.Bundle]] = []
+
+@dataclass(frozen=True)
+class Gathered:
+    """What goes to hosts: programs, data sets, and the storage backend where one is declared."""
+
+    bundle: material.Bundle
+    datasets: list[PlannedDataset]
+    storage: Storage | None
 
 
-def gather(project: Path, declared: Declared) -> material.Bundle:
+_ahead: list[tuple[Path, Declared, Gathered]] = []
+
+
+def gather(project: Path, declared: Declared) -> Gathered:
     """What goes to hosts, collected and looked at: templates, locks, wheels, the model's size, data sets.
 
     Data sets are cut into chunks here, once. What was gathered ahead is not gathered again, that one time.
@@ -31,9 +44,9 @@ def gather(project: Path, declared: Declared) -> material.Bundle:
         TailtrainError: all that is wrong with them.
     """
     while _ahead:
-        *whose, bundle = _ahead.pop()
+        *whose, gathered = _ahead.pop()
         if whose == [project, declared]:
-            return bundle
+            return gathered
     return _gathered(project, declared)
 
 
@@ -46,7 +59,7 @@ def gather_ahead(project: Path, declared: Declared) -> None:
     _ahead.append((project, declared, _gathered(project, declared)))
 
 
-def _gathered(project: Path, declared: Declared) -> material.Bundle:
+def _gathered(project: Path, declared: Declared) -> Gathered:
     problems, settings = Problems(), declared.settings
     for domain, file in settings.datasets:
         with problems.gathered():
@@ -58,13 +71,15 @@ def _gathered(project: Path, declared: Declared) -> material.Bundle:
             )
     with problems.gathered():
         check_memory(declared)
-    found = []
+    found, storage = [], None
+    with problems.gathered():
+        storage = find_storage(project, declared)
     with problems.gathered():
         found = [bundle_of(project, declared)]
         check_templates(found[0].templates, declared, found[0].material)
     problems.raise_if_any()
-    planned_datasets(project, declared)  # cut last, as that may take its time
-    return found[0]
+    # Data sets are cut last, as that may take its time.
+    return Gathered(found[0], planned_datasets(project, declared), storage)
 
 
 def bundle_of(project: Path, declared: Declared) -> material.Bundle:

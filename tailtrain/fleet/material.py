@@ -12,8 +12,11 @@ from pathlib import Path
 
 from tailtrain.data.verify import tree_sha256
 from tailtrain.errors import DeclarationError
-from tailtrain.planning.node_config import Templates
 from tailtrain.planning.plan import CPU_LOCK, CUDA_LOCK, Material
+from tailtrain.planning.templates import Templates
+
+DATA_MODULES = ("__init__.py", "folder.py", "packs.py", "verify.py")
+"""Of the data layer, what fetching chunks needs besides its own modules."""
 
 PACKAGE = Path(__file__).resolve().parents[1]
 _TORCH = re.compile(r"^torch==(\S+)", re.MULTILINE)
@@ -35,7 +38,12 @@ def worker_code() -> tuple[str, bytes]:
     """The worker's code: its id, which a host can work out again, and an uncompressed tar of it."""
     buffer = io.BytesIO()
     hashes = {}
-    files = [PACKAGE / "__init__.py", PACKAGE / "errors.py", *sorted((PACKAGE / "worker").rglob("*.py"))]
+    files = [
+        *(PACKAGE / name for name in ("__init__.py", "errors.py")),
+        *(PACKAGE / "data" / name for name in DATA_MODULES),
+        *sorted((PACKAGE / "data").glob("pull*.py")),
+        *sorted((PACKAGE / "worker").rglob("*.py")),
+    ]
     with tarfile.open(fileobj=buffer, mode="w", format=tarfile.USTAR_FORMAT) as tar:
         for path in files:
             content = path.read_bytes()

@@ -16,7 +16,6 @@ from pyinfra import context
 from pyinfra.api import operation
 from pyinfra.api.command import PyinfraCommand, StringCommand
 
-from tailtrain.data.send import SentFile
 from tailtrain.errors import GateError
 from tailtrain.fleet import folders, remote, report, session, transfer, undo, watch
 from tailtrain.fleet.keyring import forget_identity
@@ -24,14 +23,11 @@ from tailtrain.fleet.probe import FOLDERS
 from tailtrain.fleet.steps import must, require_active, step
 from tailtrain.planning import layout
 from tailtrain.planning.environment import build_commands
-from tailtrain.planning.observed import Observation
 
 if TYPE_CHECKING:
     from pyinfra.api.host import Host
 
 Commands = Generator[PyinfraCommand, None, None]
-LEAST_MEASURED = 1_000_000
-"""Bytes; a smaller transfer says nothing about the speed of a link."""
 
 
 def where_planned(key: str, work: Callable[[Host], None]) -> Commands:
@@ -116,6 +112,25 @@ def _send_identity(host: Host) -> None:
 
 
 @operation()
+def credentials() -> Commands:
+    """The storage backend's credentials, readable by the worker alone; removed where nothing needs them."""
+    yield from where_planned("credentials", _send_credentials)
+
+
+def _send_credentials(host: Host) -> None:
+    now = session.current()
+    if now.plan.storage is None:
+        folders.remove(host, [layout.STORAGE_CONFIG, layout.STORAGE_CA])
+        return
+    account = layout.ACCOUNT
+    content = {layout.STORAGE_CONFIG: now.require_storage().config.encode()}
+    transfer.send_contents(host, content, mode="0600", owner=account, group=account)
+    # What is there and right is not written again, whatever its permissions are.
+    must(host, ["chown", f"{account}:{account}", layout.STORAGE_CONFIG], what="own the credentials")
+    must(host, ["chmod", "0600", layout.STORAGE_CONFIG], what="close the credentials to others")
+
+
+@operation()
 def files() -> Commands:
     """The node's configuration and units, each written atomically, and the receipt of what was applied."""
     yield from where_planned("files", _write_files)
@@ -124,6 +139,9 @@ def files() -> Commands:
 def _write_files(host: Host) -> None:
     now = session.current()
     plan = now.plan.host(host.name)
+    if plan.does("serve"):
+        # Stopped first: killed here, the next deploy finds it so, and never one that runs with an old unit.
+        remote.run(host, ["systemctl", "stop", layout.CHUNKS_UNIT])
     for change in plan.files:
         content = {change.path: change.after.encode()}
         transfer.send_contents(host, content, mode=change.mode, group=change.group)
@@ -146,28 +164,17 @@ def write_receipt(host: Host) -> None:
 
 
 @operation()
-def chunks() -> Commands:
-    """The node's chunks, held-out records and manifests, each checked on the node before it is visible."""
-    yield from where_planned("chunks", _send_chunks)
+def serve() -> Commands:
+    """Start the chunk server, now and whenever the host boots: other nodes fetch this one's chunks there."""
+    yield from where_planned("serve", _serve)
 
 
-def _send_chunks(host: Host) -> None:
-    now = session.current()
-    plan = now.plan.host(host.name)
-    answer = now.observed[host.name]
-    damaged = answer.damaged if isinstance(answer, Observation) else {}
-    # One that is right but that the worker may not read would otherwise count as sent already.
-    amiss = [chunk.sha256 for chunk in plan.chunks if chunk.sha256 in damaged]
-    folders.remove(host, [f"{layout.CHUNK_DIR}/{sha256}" for sha256 in amiss])
-    chunks = [
-        (SentFile(chunk.sha256, chunk.sha256, chunk.bytes), now.chunk_dir / chunk.sha256)
-        for chunk in plan.chunks
-    ]
-    sent = transfer.send_paths(host, layout.CHUNK_DIR, chunks)
-    if sent.bytes >= LEAST_MEASURED and sent.seconds:
-        now.rates[host.name] = sent.bytes / sent.seconds
-    manifests = [now.manifest_path(manifest) for manifest in plan.manifests]
-    transfer.send_paths(host, layout.MANIFEST_DIR, [(transfer.described(path), path) for path in manifests])
+def _serve(host: Host) -> None:
+    unit = layout.CHUNKS_UNIT
+    remote.run(host, ["systemctl", "reset-failed", unit])
+    must(host, ["systemctl", "enable", "--quiet", unit], what="enable the chunk server")
+    must(host, ["systemctl", "restart", unit], what="start the chunk server", timeout=90)
+    require_active(host, unit)
 
 
 @operation()

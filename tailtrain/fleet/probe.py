@@ -51,8 +51,8 @@ FOLDERS = {
 }
 FILES = (
     layout.CONFIG,
-    f"{layout.UNIT_DIR}/{layout.WORKER_UNIT}",
-    f"{layout.UNIT_DIR}/{layout.VALIDATE_UNIT}",
+    layout.STORAGE_CA,
+    *(f"{layout.UNIT_DIR}/{unit}" for unit in layout.UNITS),
 )
 
 
@@ -62,7 +62,7 @@ def probe_request(material: Material) -> dict[str, object]:
         "account": layout.ACCOUNT,
         "folders": FOLDERS,
         "files": FILES,
-        "units": [layout.WORKER_UNIT, layout.VALIDATE_UNIT],
+        "units": layout.UNITS,
         "in_use": [material.code_id, *material.locks.values()],
         "where": {
             "state": layout.STATE_DIR,
@@ -76,6 +76,7 @@ def probe_request(material: Material) -> dict[str, object]:
             "runs": layout.RUN_DIR,
             "lab_marker": layout.LAB_MARKER,
             "receipt": layout.RECEIPT,
+            "credentials": layout.STORAGE_CONFIG,
         },
     }
 
@@ -213,6 +214,7 @@ def _observation(
         receipt=read_receipt(reply["receipt"], name),
         lock=_holder(reply["lock"]["holder"]),
         deploys=reply["lock"]["deploys"],
+        credentials=reply["credentials"],
     )
 
 

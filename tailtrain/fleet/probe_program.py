@@ -149,6 +149,12 @@ def peer_id(name: str, key: str, identity: str) -> str | None:
     return None if not known or key_hash not in ([], [sha256_of(key)]) else known
 
 
+def credentials(path: str) -> str:
+    """The hash, mode and owners of a file whose content is nobody's business; empty where there is none."""
+    found, mode = sha256_of(path), mode_of(path)
+    return f"{found} {mode}" if found and mode else ""
+
+
 def units(names: list[str]) -> Document:
     """The state of systemd units."""
     try:
@@ -255,6 +261,7 @@ def reply(request: Document) -> Document:
         "modified": {path: when(path) for path in request["files"]},
         "modes": {path: mode_of(path) for path in request["files"]},
         "receipt": read(where["receipt"]),
+        "credentials": credentials(where["credentials"]),
         "chunks": chunks(where["chunks"], request["account"]),
         "manifests": manifests,
         "units": units(request["units"]),

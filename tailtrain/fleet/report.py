@@ -180,4 +180,5 @@ def _record(plan: Plan, found: Mapping[str, Mapping[str, Any]]) -> RunRecord:
         memory_bytes={name: limit.memory_bytes for name, limit in limits.items()},
         usable_cores={name: limit.usable_cores for name, limit in limits.items()},
         views={name: left["rounds"][-1]["live"] for name, left in found.items() if left["rounds"]},
+        availability={name: left["validation"].get("availability") for name, left in found.items()},
     )

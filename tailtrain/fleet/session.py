@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
@@ -19,9 +20,9 @@ from pyinfra import context
 
 from tailtrain.data import cache
 from tailtrain.errors import FleetError, TailtrainError
-from tailtrain.fleet import departed, material, probe
+from tailtrain.fleet import departed, material, paths, probe
 from tailtrain.fleet.approval import is_approved
-from tailtrain.fleet.datasets import WORK_DIR, planned_datasets
+from tailtrain.fleet.datasets import WORK_DIR
 from tailtrain.fleet.declared import declared_fleet
 from tailtrain.fleet.gate import Gate, require_quorum
 from tailtrain.fleet.gathering import gather
@@ -35,11 +36,13 @@ from tailtrain.planning.document_of import document_of
 from tailtrain.planning.observed import Observation, Observed
 from tailtrain.planning.receipt import receipts_of
 from tailtrain.planning.render import render_plan
+from tailtrain.planning.sourcing import paths_to_ask
 
 if TYPE_CHECKING:
     from pyinfra.api.host import Host
     from pyinfra.api.state import State
 
+    from tailtrain.fleet.storage import Storage
     from tailtrain.planning.plan import HostPlan, Plan
     from tailtrain.planning.receipt import Receipt
 
@@ -51,7 +54,9 @@ class Session:
     `departed` has each host that left, connected, or the reason why not; `cleaned` fills with those that are
     done with. `verified` says whether all hosts were found to have what is their own (None: not asked yet).
     `reports` fills after training with each node's last status, `rates` with bytes per second to a host.
-    `gate` stands in a deploy, not where a plan is only looked at.
+    `gate` stands in a deploy, not where a plan is only looked at. `storage` is the backend, `mended` the
+    chunks that were damaged there and are uploaded again; `sources` has, by host and source, the chunks and
+    bytes that came from there.
     """
 
     project: Path
@@ -66,6 +71,9 @@ class Session:
     reports: dict[str, dict[str, Any] | None] = field(default_factory=dict)
     rates: dict[str, float] = field(default_factory=dict)
     gate: Gate | None = None
+    storage: Storage | None = None
+    mended: frozenset[str] = frozenset()
+    sources: dict[str, dict[str, tuple[int, int]]] = field(default_factory=dict)
 
     def require_gate(self) -> Gate:
         """The gate that stands in this deploy.
@@ -76,6 +84,21 @@ class Session:
         if self.gate is None:
             raise FleetError("nothing is being deployed here")
         return self.gate
+
+    def require_storage(self) -> Storage:
+        """The storage backend of this deploy.
+
+        Raises:
+            FleetError: none is declared.
+        """
+        if self.storage is None:
+            raise FleetError("no storage backend is declared")
+        return self.storage
+
+    def count_source(self, name: str, source: str, chunks: int, size: int) -> None:
+        """Note that a host got chunks, of so many bytes together, from a source."""
+        before = self.sources.setdefault(name, {}).get(source, (0, 0))
+        self.sources[name][source] = (before[0] + chunks, before[1] + size)
 
     @property
     def chunk_dir(self) -> Path:
@@ -115,13 +138,16 @@ class Session:
 
     def worker_command(self, name: str, command: str) -> list[str]:
         """A command of the worker, as the worker's account, outside its unit."""
+        return [*self.python_command(name, "tailtrain.worker"), command, "--config", layout.CONFIG]
+
+    def python_command(self, name: str, module: str) -> list[str]:
+        """A module of the worker's code, run as the worker's account, outside its unit."""
         material, plan = self.bundle.material, self.plan.host(name)
         python = f"{layout.environment(material.locks[plan.lock])}/bin/python"
         return [
             *("runuser", "-u", layout.ACCOUNT, "--"),
             *("env", "-C", layout.STATE_DIR, f"PYTHONPATH={layout.code(material.code_id)}"),
-            *("PYTHONDONTWRITEBYTECODE=1", python, "-m", "tailtrain.worker", command),
-            *("--config", layout.CONFIG),
+            *("PYTHONDONTWRITEBYTECODE=1", python, "-m", module),
         ]
 
 
@@ -192,8 +218,8 @@ def begin(state: State) -> Session:
     """
     project = Path(state.cwd or Path.cwd())
     declared = declared_fleet(state.inventory)
-    bundle = gather(project, declared)
-    datasets = planned_datasets(project, declared)
+    gathered = gather(project, declared)
+    bundle, datasets, storage = gathered.bundle, gathered.datasets, gathered.storage
     hosts = list(state.inventory)
     if state.should_raise_failed_hosts is not None:
         # Without -y pyinfra asks after every failure whether to go on; the gate decides that.
@@ -209,7 +235,8 @@ def begin(state: State) -> Session:
         for node in declared.nodes
         if isinstance(answer := observed[node.hostname], Observation) and answer.peer_id is None
     }
-    plan = make_plan(
+    planned = partial(
+        make_plan,
         declared,
         datasets,
         bundle.material,
@@ -218,4 +245,11 @@ def begin(state: State) -> Session:
         {name: peer_id for name, (_, peer_id) in identities.items()},
         departed.for_planning(logins, left, _peer_ids(observed)),
     )
-    return Session(project, declared, bundle, observed, plan, identities, left)
+    plan = planned(storage=storage.planned if storage else None)
+    coming = {host.node.hostname: host.deliveries for host in plan.hosts if host.deliveries}
+    ways = paths.between(hosts, observed, paths_to_ask(coming, paths.MOST_ASKED)) if coming else None
+    if storage:
+        storage = storage.looked_at(datasets, needed=bool(coming))
+    if ways is not None or storage:
+        plan = planned(storage=storage.planned if storage else None, paths=ways)
+    return Session(project, declared, bundle, observed, plan, identities, left, storage=storage)

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
     from pyinfra.api.host import Host
 
-UNITS = (layout.WORKER_UNIT, layout.VALIDATE_UNIT)
 FOLDERS = (layout.CONFIG_DIR, layout.ENVIRONMENT_DIR, layout.CODE_DIR, layout.STATE_DIR)
 """What is removed, in this order: without its configuration nothing of the rest can start."""
 
@@ -34,7 +33,7 @@ def undo_request(mode: str, *, keep_runs: bool = False) -> dict[str, object]:
     """What the program on the host is asked: `look` or `remove`."""
     return {
         "mode": mode,
-        "units": UNITS,
+        "units": layout.UNITS,
         "unit_dir": layout.UNIT_DIR,
         "folders": FOLDERS,
         # Made on the way to the folders in them; removed where they are empty then.

@@ -14,8 +14,10 @@ from tailtrain.planning.carried import (
     run_at_hand,
 )
 from tailtrain.planning.departed import DepartedFound, departed_plan
+from tailtrain.planning.distribution import distribution_of
 from tailtrain.planning.hardware import require_supported
 from tailtrain.planning.host_plan import Fleet, plan_of_host
+from tailtrain.planning.node_config import spans_of
 from tailtrain.planning.observed import LockHolder, Observation, Observed, RunState
 from tailtrain.planning.parts import ACTION_ORDER, Action, Phase
 from tailtrain.planning.plan import DepartedHost, HostPlan, Material, Plan, digest, quorum_of, run_ids
@@ -27,9 +29,11 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from tailtrain.planning.datasets import PlannedDataset
-    from tailtrain.planning.node_config import Templates
     from tailtrain.planning.receipt import Login
     from tailtrain.planning.settings import Settings
+    from tailtrain.planning.sourcing import Paths
+    from tailtrain.planning.storage_plan import PlannedStorage
+    from tailtrain.planning.templates import Templates
 
 
 @dataclass(frozen=True)
@@ -55,6 +59,9 @@ def make_plan(
     observed: Observed,
     new_peer_ids: Mapping[str, str],
     departed: Sequence[DepartedFound] = (),
+    *,
+    storage: PlannedStorage | None = None,
+    paths: Paths | None = None,
 ) -> Plan:
     """The plan for a fleet; the same inputs always give the same plan.
 
@@ -66,6 +73,8 @@ def make_plan(
         observed: one answer, or the reason for none, of each node.
         new_peer_ids: for nodes that have no identity yet, the id of the one they will be given.
         departed: hosts that have something of this fleet's, and are not declared any more.
+        storage: the backend that the settings name, None where the control machine sends.
+        paths: between hosts; None where they have not been looked at, and all count as direct.
 
     Raises:
         DeclarationError: naming every host about which something does not fit, before anything is changed.
@@ -90,6 +99,7 @@ def make_plan(
     primary = answers.get(declared.primary.hostname)
     everyone = len(answers) == len(nodes)
     leaving = [departed_plan(found, everyone=everyone) for found in departed]
+    placements = placements_of(settings, nodes, datasets, quotas, owned)
     fleet = Fleet(
         nodes=nodes,
         reserves=declared.reserves,
@@ -100,7 +110,14 @@ def make_plan(
         run_id=run_at_hand(what, nodes, answers) or what + who,
         peers=peers_of(settings, nodes, answers, new_peer_ids),
         quotas=quotas,
-        placements=placements_of(settings, nodes, datasets, quotas, owned),
+        placements=placements,
+        spans={dataset.domain: spans_of(dataset, placements[dataset.domain]) for dataset in datasets}
+        if settings.training.data_sharding
+        else {},
+        data=distribution_of(
+            settings, dict(zip(names, weights, strict=True)), datasets, placements, answers, paths
+        ),
+        storage=storage,
         quorum=quorum_of(len(nodes)) if settings.training.fault_tolerance else len(nodes),
         primary_run=primary.run if primary else RunState(),
         everyone=everyone,
@@ -139,6 +156,7 @@ def make_plan(
         departed=tuple(leaving),
         lock=_holder(answers, departed),
         deploys=primary.deploys if primary else 0,
+        storage=storage,
     )
 
 
@@ -179,7 +197,7 @@ def _basis(host: HostPlan) -> list[object]:
         [[action.key, action.what, action.why] for action in host.actions],
         list(host.missing_packages),
         [[change.path, change.before, change.after] for change in host.files],
-        [chunk.sha256 for chunk in host.chunks],
+        [[delivery.chunk.sha256, delivery.wave, *delivery.sources] for delivery in host.deliveries],
         list(host.manifests),
         [list(removal.paths) for removal in host.removals],
     ]

@@ -151,6 +151,7 @@ def moves_of(
     name: str,
     answer: Observation,
     chunks: Sequence[PlannedChunk],
+    copies: frozenset[str],
 ) -> list[ChunkMove]:
     """The chunks that a host lacks, by the reason for which they go there."""
     lacking = {chunk.sha256: chunk for chunk in chunks}
@@ -161,7 +162,8 @@ def moves_of(
         before = sum(stop - start for _, start, stop in _ranges_on(answer, dataset))
         damaged = [chunk for chunk in theirs if chunk.sha256 in answer.damaged]
         missing = [chunk for chunk in theirs if chunk.sha256 in had and chunk not in damaged]
-        new = [chunk for chunk in theirs if chunk not in damaged and chunk not in missing]
+        kept = [c for c in theirs if c.sha256 in copies and c not in damaged and c not in missing]
+        new = [c for c in theirs if c not in damaged and c not in missing and c not in kept]
         grown = quotas[dataset.domain][name] - before
         if not before:
             why = f"no {dataset.domain} data there yet"
@@ -173,6 +175,7 @@ def moves_of(
             (f"damaged, of {dataset.domain}", damaged),
             (f"missing, of {dataset.domain}", missing),
             (why, new),
+            (f"copies of {dataset.domain} for the other nodes", kept),
         ):
             if group:
                 found.append(ChunkMove(reason, len(group), sum(chunk.bytes for chunk in group)))

@@ -70,6 +70,15 @@ class MoveEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     bytes: Count
 
 
+class SourceEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Chunks that come to the host from the same place, for the same reason."""
+
+    source: Annotated[str, Meta(description="The control machine, the backend's remote, or a node.")]
+    why: str
+    chunks: Count
+    bytes: Count
+
+
 class FileEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A file that will be written. `before` values are null where there is none."""
 
@@ -141,6 +150,10 @@ class HostEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     chunks: Annotated[tuple[str, ...], Meta(description="SHA-256 of each chunk that is sent to it.")]
     manifests: Annotated[tuple[str, ...], Meta(description="Data sets of which it lacks the list of chunks.")]
     moves: tuple[MoveEntry, ...]
+    sources: Annotated[
+        tuple[SourceEntry, ...],
+        Meta(description="Where its chunks come from first; the next source is tried where that fails."),
+    ]
     seconds_to_send: Annotated[
         float, Meta(description="Expected; 0 where nothing is sent or no speed is known.")
     ]

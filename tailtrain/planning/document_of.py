@@ -97,7 +97,8 @@ def settings_of(settings: Settings) -> dict[str, str | int | float | bool | None
     flat |= {f"datasets.{domain}": file for domain, file in settings.datasets}
     flat |= {f"model.{name}": value for name, value in asdict(settings.model).items()}
     flat |= {f"training.{name}": value for name, value in asdict(settings.loop).items()}
-    sections = ("training", "datasets", "model", "loop")
+    flat |= {f"storage.{name}": value for name, value in asdict(settings.storage).items()}
+    sections = ("training", "datasets", "model", "loop", "storage")
     flat |= {
         field.name: getattr(settings, field.name) for field in fields(settings) if field.name not in sections
     }

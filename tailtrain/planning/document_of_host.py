@@ -17,6 +17,7 @@ from tailtrain.planning.document_host import (
     MoveEntry,
     PreflightEntry,
     RemovalEntry,
+    SourceEntry,
     Unknown,
 )
 from tailtrain.planning.secrets import masked
@@ -60,6 +61,10 @@ def host_entry(host: HostPlan, plan: Plan, gate: Gate) -> HostEntry:
         chunks=tuple(chunk.sha256 for chunk in host.chunks),
         manifests=host.manifests,
         moves=tuple(MoveEntry(why=said(m.why), chunks=m.chunks, bytes=m.bytes) for m in host.moves),
+        sources=tuple(
+            SourceEntry(source=said(s.source), why=s.why, chunks=s.chunks, bytes=s.bytes)
+            for s in host.sources
+        ),
         seconds_to_send=host.seconds_to_send,
         send_rate=said(host.send_rate),
         interrupts=said(host.interrupts),

@@ -46,6 +46,7 @@ def drift_of(
     yield from _parts(answer, receipt)
     yield from _files(answer, receipt, {change.path: change for change in wanted})
     yield from _unit(answer, receipt)
+    yield from _server(answer, receipt)
     yield from _drop_ins(answer)
     yield from _chunks(answer, receipt, asked)
 
@@ -113,6 +114,15 @@ def _unit(answer: Observation, receipt: Receipt) -> Iterator[Drift]:
         yield Drift(
             layout.WORKER_UNIT, "starts when the host boots", "does not", "starts when the host boots"
         )
+
+
+def _server(answer: Observation, receipt: Receipt) -> Iterator[Drift]:
+    """The chunk server runs from the day that its unit was applied."""
+    unit = answer.units.get(layout.CHUNKS_UNIT, UnitState())
+    applied = f"{layout.UNIT_DIR}/{layout.CHUNKS_UNIT}" in receipt.files
+    if applied and unit.active not in _RUNNING:
+        since = f" since {unit.since}" if unit.since else ""
+        yield Drift(layout.CHUNKS_UNIT, "started", f"{unit.active}{since}", "running")
 
 
 def _drop_ins(answer: Observation) -> Iterator[Drift]:

@@ -1,4 +1,4 @@
-"""Which strategy runs under which coordination, on which storage, in this version.
+"""Which strategy runs under which coordination in this version.
 
 The table is DESIGN's map of engines. A cell that does not train yet is refused when the plan is made, by
 name, together with the nearest setting that works.
@@ -7,7 +7,7 @@ name, together with the nearest setting that works.
 from __future__ import annotations
 
 from tailtrain.errors import UnsupportedError
-from tailtrain.spec import CoordinationProtocol, DistributionStrategy, StorageBackend, TrainingConfiguration
+from tailtrain.spec import CoordinationProtocol, DistributionStrategy, TrainingConfiguration
 
 RUNNABLE = {
     (DistributionStrategy.DATA_PARALLEL, CoordinationProtocol.DECENTRALIZED),
@@ -39,14 +39,6 @@ def require_runnable(training: TrainingConfiguration) -> None:
             expected="dataParallel with decentralized or centralized",
             fix='Set distribution_strategy = "dataParallel" and coordination_protocol = "decentralized"'
             " in group_data/all.py",
-        )
-    if training.storage_backend is not StorageBackend.LOCAL:
-        raise UnsupportedError(
-            "this storage backend does not exist in this version",
-            field="storage_backend",
-            found=training.storage_backend.value,
-            expected="local",
-            fix='Set storage_backend = "local" in group_data/all.py: chunks go straight to each node',
         )
     for field, found, works in (
         ("resource_allocation", training.resource_allocation, "declared_cores"),

@@ -1,7 +1,7 @@
 """The specification's six guarantees, each judged by what was measured in a run.
 
 A guarantee is met or not met by a figure, or was not exercised: because nothing happened that would have put
-it to the test, or because what it promises by name (ENE gossip, Google Drive) does not exist in this version.
+it to the test, or because what it promises by name (ENE gossip) does not exist in this version.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from tailtrain.planning.plan import quorum_of
-from tailtrain.spec import CoordinationProtocol, NetworkNode, StorageBackend, TrainingConfiguration
+from tailtrain.spec import CoordinationProtocol, NetworkNode, TrainingConfiguration
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -50,6 +50,7 @@ class RunRecord:
         memory_bytes: memory that it was allotted.
         usable_cores: the cores behind each node's threads.
         views: the nodes that each node saw at its last averaging.
+        availability: by node, how it fetched a chunk that it does not own, None where it did not try.
     """
 
     rounds: Sequence[Mapping[str, Any]]
@@ -58,6 +59,7 @@ class RunRecord:
     memory_bytes: Mapping[str, int]
     usable_cores: Mapping[str, float]
     views: Mapping[str, Sequence[str]]
+    availability: Mapping[str, Mapping[str, Any] | None]
 
 
 def judge(
@@ -69,7 +71,7 @@ def judge(
         _resources(nodes, record),
         _faults(nodes, training, record),
         _balance(training, record),
-        _data(training),
+        _data(nodes, training, record),
         _coordination(training, record),
     )
 
@@ -231,14 +233,23 @@ def _balance(training: TrainingConfiguration, record: RunRecord) -> Guarantee:
     return Guarantee("loadBalancing", _verdict(met=met), measured)
 
 
-def _data(training: TrainingConfiguration) -> Guarantee:
-    backend = training.storage_backend
-    reason = (
-        "needs googleDriveTopological; chunks went straight to their nodes, every hash verified there"
-        if backend is StorageBackend.LOCAL
-        else f"no node fetched another's chunk from {backend.value}"
-    )
-    return Guarantee("dataAvailability", Verdict.NOT_EXERCISED, reason)
+def _data(nodes: Sequence[NetworkNode], training: TrainingConfiguration, record: RunRecord) -> Guarantee:
+    """Met where every node fetched and verified a chunk that it does not own, after the training."""
+    tried = {name: each for name, each in record.availability.items() if each and each["chunk"]}
+    if not tried:
+        return Guarantee("dataAvailability", Verdict.NOT_EXERCISED, "every node has all data anyway")
+    failed = {name: each["error"] for name, each in tried.items() if each["error"]}
+    got = len(tried) - len(failed)
+    places = sorted({str(each["source"]) for each in tried.values() if not each["error"]})
+    whence = training.storage_backend.value if places == ["remote"] else ", ".join(places)
+    measured = f"{got} of {len(nodes)} nodes fetched and verified a random chunk that they do not own"
+    if got:
+        slowest = max(float(each["seconds"]) for each in tried.values() if not each["error"])
+        measured += f", from {whence}; the slowest took {slowest:.1f} s"
+    if failed:
+        name = min(failed)
+        measured += f"; not {', '.join(sorted(failed))}: {failed[name]}"
+    return Guarantee("dataAvailability", _verdict(met=got == len(nodes)), measured)
 
 
 def _coordination(training: TrainingConfiguration, record: RunRecord) -> Guarantee:

@@ -10,26 +10,29 @@ from tailtrain.planning.carried import moves_of
 from tailtrain.planning.drift import drift_of, sha256_of
 from tailtrain.planning.hardware import GIB, limits_of, needed_space, require_disk
 from tailtrain.planning.memory import require_memory
-from tailtrain.planning.node_config import Templates, unit_values, worker_document
+from tailtrain.planning.node_config import unit_values, worker_document
 from tailtrain.planning.parts import FileChange, Preflight, counted
 from tailtrain.planning.plan import HostPlan, Material
 from tailtrain.planning.pruning import removals_of
 from tailtrain.planning.receipt import Receipt
-from tailtrain.planning.work import HostContext, actions_of
+from tailtrain.planning.work import HostContext, actions_of, sources_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from tailtrain.planning.datasets import PlannedChunk, PlannedDataset
-    from tailtrain.planning.node_config import NodeLimits, Peer
+    from tailtrain.planning.datasets import PlannedDataset
+    from tailtrain.planning.distribution import Distribution
+    from tailtrain.planning.node_config import NodeLimits, Peer, Spans
     from tailtrain.planning.observed import Observation, RunState
     from tailtrain.planning.placement import Placement
     from tailtrain.planning.receipt import Login
     from tailtrain.planning.settings import Settings
+    from tailtrain.planning.storage_plan import PlannedStorage
+    from tailtrain.planning.templates import Templates
     from tailtrain.spec import NetworkNode, NodeReserve
 
-# Bytes per second until a transfer was measured. Direct: a slow home's 100 Mbit/s. Relayed: what users of
-# Tailscale's relays report, tailscale/tailscale#14661.
+# Bytes per second until a transfer was measured. Direct, and between nodes or from a backend: a slow home's
+# 100 Mbit/s. Relayed: what users of Tailscale's relays report, tailscale/tailscale#14661.
 _ASSUMED_RATE = {"local": 100e6, "direct": 12e6, "relayed": 1e6}
 _SLOWEST_ASSUMED = 1e6
 
@@ -51,6 +54,9 @@ class Fleet:
     peers: Sequence[Peer]
     quotas: Mapping[str, Mapping[str, int]]
     placements: Mapping[str, Placement]
+    spans: Mapping[str, Mapping[str, Spans]]
+    data: Distribution
+    storage: PlannedStorage | None
     quorum: int
     primary_run: RunState
     everyone: bool
@@ -81,8 +87,9 @@ def plan_of_host(fleet: Fleet, node: NetworkNode, answer: Observation, share: in
         if change.before != change.after
         or answer.modes.get(change.path, change.mode_and_owners) != change.mode_and_owners
     )
-    wanted = _wanted_chunks(fleet, name)
-    chunks = tuple(chunk for chunk in wanted if chunk.sha256 not in answer.chunks)
+    wanted, chunks = fleet.data.wanted[name], fleet.data.lacking[name]
+    wanted_names = frozenset(chunk.sha256 for chunk in wanted)
+    deliveries = fleet.data.deliveries[name]
     manifests = tuple(d.manifest_id for d in fleet.datasets if d.manifest_id not in answer.manifests)
     require_disk(node, answer, wanted, chunks)
     removals = tuple(
@@ -94,12 +101,15 @@ def plan_of_host(fleet: Fleet, node: NetworkNode, answer: Observation, share: in
                 layout.ENVIRONMENT_DIR: fleet.material.locks[lock],
                 layout.CODE_DIR: fleet.material.code_id,
             },
-            wanted_chunks=frozenset(chunk.sha256 for chunk in wanted),
+            wanted_chunks=wanted_names,
             everyone=fleet.everyone,
             datasets=fleet.datasets,
+            sizes=fleet.data.sizes,
         )
     )
-    moves = tuple(moves_of(fleet.datasets, fleet.quotas, name, answer, chunks))
+    copies = fleet.data.copies.get(name, frozenset())
+    moves = tuple(moves_of(fleet.datasets, fleet.quotas, name, answer, chunks, copies))
+    sources = tuple(sources_of(deliveries, fleet.storage))
     context = HostContext(
         node=node,
         answer=answer,
@@ -108,17 +118,20 @@ def plan_of_host(fleet: Fleet, node: NetworkNode, answer: Observation, share: in
         run_id=fleet.run_id,
         config_sha256=config_sha256,
         files=files,
-        chunks=chunks,
+        deliveries=deliveries,
+        sources=sources,
         manifests=manifests,
         moves=moves,
         removals=removals,
+        storage=fleet.storage,
         finished=fleet.finished,
         primary_run=fleet.primary_run,
     )
+    sent = sum(delivery.chunk.bytes for delivery in deliveries if delivery.sent)
+    fetched = sum(chunk.bytes for chunk in chunks) - sent
     rate, where_from = _rate(answer)
     actions = tuple(actions_of(context))
     keys = {action.key for action in actions}
-    asked = frozenset(chunk.sha256 for d in fleet.datasets for chunk in (*d.train, *d.heldout))
     return HostPlan(
         node=node,
         path=answer.path,
@@ -132,17 +145,19 @@ def plan_of_host(fleet: Fleet, node: NetworkNode, answer: Observation, share: in
         missing_packages=answer.missing_packages,
         files=files,
         chunks=chunks,
+        deliveries=deliveries,
+        sources=sources,
         manifests=manifests,
         config_sha256=config_sha256,
         preflight=_preflight(node, answer, needed_space(chunks)),
-        drift=tuple(drift_of(node, answer, texts, asked)),
+        drift=tuple(drift_of(node, answer, texts, fleet.data.sizes)),
         moves=moves,
-        seconds_to_send=sum(chunk.bytes for chunk in chunks) / rate,
-        send_rate=f"{rate / 1e6:.0f} MB/s {where_from}" if chunks else "",
+        seconds_to_send=sent / rate + fetched / _ASSUMED_RATE["direct"],
+        send_rate=f"{rate / 1e6:.0f} MB/s {where_from}" if sent else "",
         interrupts=_interrupted(answer, fleet.run_id) if "restart" in keys else "",
         goes_on=not fleet.finished and not keys & {"start", "restart"},
         removals=removals,
-        wanted_chunks=frozenset(chunk.sha256 for chunk in wanted),
+        wanted_chunks=wanted_names,
         receipt=_receipt(fleet, name, answer, texts, lock),
         old_receipt=answer.receipt,
     )
@@ -152,35 +167,31 @@ def _texts(
     fleet: Fleet, name: str, answer: Observation, lock: str, limits: NodeLimits
 ) -> tuple[FileChange, ...]:
     """All text files that a host should have, whether or not it has them so."""
+    me = next(peer for peer in fleet.peers if peer.node == name)
     document = worker_document(
         run_id=fleet.run_id,
-        me=next(peer for peer in fleet.peers if peer.node == name),
+        me=me,
         peers=fleet.peers,
         quorum=fleet.quorum,
         limits=limits,
         settings=fleet.settings,
         datasets=fleet.datasets,
         placements=fleet.placements,
+        spans=fleet.spans,
+        rclone=layout.rclone(fleet.material.locks[lock]),
+        storage=fleet.storage,
     )
     config = fleet.templates.render_worker(name, document)
     wanted = [(layout.CONFIG, "0640", layout.ACCOUNT, config)]
-    values = unit_values(fleet.material, lock, limits)
-    for unit in (layout.WORKER_UNIT, layout.VALIDATE_UNIT):
+    if fleet.storage and fleet.storage.ca_text is not None:
+        wanted.append((layout.STORAGE_CA, "0644", "root", fleet.storage.ca_text))
+    values = unit_values(fleet.material, lock, limits, fleet.settings, me, fleet.peers)
+    for unit in layout.UNITS:
         text = fleet.templates.render_unit(unit, name, values)
         wanted.append((f"{layout.UNIT_DIR}/{unit}", "0644", "root", text))
     return tuple(
         FileChange(path, mode, group, answer.files.get(path), text) for path, mode, group, text in wanted
     )
-
-
-def _wanted_chunks(fleet: Fleet, name: str) -> tuple[PlannedChunk, ...]:
-    """The chunks that a node owns rows of, and all held-out ones."""
-    wanted: dict[str, PlannedChunk] = {}
-    for dataset in fleet.datasets:
-        owned = {sha256 for sha256, _, _ in fleet.placements[dataset.domain].get(name, ())}
-        wanted |= {chunk.sha256: chunk for chunk in dataset.train if chunk.sha256 in owned}
-        wanted |= {chunk.sha256: chunk for chunk in dataset.heldout}
-    return tuple(wanted.values())
 
 
 def _rate(answer: Observation) -> tuple[float, str]:

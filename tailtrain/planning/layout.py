@@ -12,12 +12,17 @@ IDENTITY = f"{STATE_DIR}/identity.key"
 PEER_ID = f"{STATE_DIR}/identity.id"
 CONFIG_DIR = "/etc/tailtrain"
 CONFIG = f"{CONFIG_DIR}/worker.json"
+STORAGE_CONFIG = f"{CONFIG_DIR}/storage.conf"
+STORAGE_CA = f"{CONFIG_DIR}/storage-ca.pem"
 RECEIPT = f"{STATE_DIR}/receipt.json"
 UNIT_DIR = "/etc/systemd/system"
 WORKER_UNIT = "tailtrain-worker.service"
 VALIDATE_UNIT = "tailtrain-validate.service"
-ENVIRONMENT_DIR = "/opt/tailtrain/env"
-CODE_DIR = "/opt/tailtrain/code"
+CHUNKS_UNIT = "tailtrain-chunks.service"
+UNITS = (WORKER_UNIT, VALIDATE_UNIT, CHUNKS_UNIT)
+PROGRAM_DIR = "/opt/tailtrain"
+ENVIRONMENT_DIR = f"{PROGRAM_DIR}/env"
+CODE_DIR = f"{PROGRAM_DIR}/code"
 LAB_MARKER = "/etc/tailtrain-lab.json"
 
 # Debian packages that a node needs: venv to build the worker's environment, runuser and systemd are base.
@@ -28,6 +33,11 @@ PYTHON = "3.11"
 def environment(lock_id: str) -> str:
     """The folder of the worker environment built from the lock with this id."""
     return f"{ENVIRONMENT_DIR}/{lock_id}"
+
+
+def rclone(lock_id: str) -> str:
+    """rclone, as it comes with the environment built from this lock."""
+    return f"{environment(lock_id)}/bin/rclone"
 
 
 def code(code_id: str) -> str:

@@ -1,19 +1,12 @@
-"""The configuration of each node's worker: a document, and the text that its template makes of it."""
+"""The configuration of each node's worker: what its files say, before a template makes text of it."""
 
 from __future__ import annotations
 
 import json
-import re
-import traceback
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-import jinja2
-import msgspec
-from jinja2.sandbox import ImmutableSandboxedEnvironment
-
-from tailtrain.errors import DeclarationError
 from tailtrain.planning import layout
 
 if TYPE_CHECKING:
@@ -23,6 +16,7 @@ if TYPE_CHECKING:
     from tailtrain.planning.placement import Placement
     from tailtrain.planning.plan import Material
     from tailtrain.planning.settings import Settings
+    from tailtrain.planning.storage_plan import PlannedStorage
 
 
 @dataclass(frozen=True)
@@ -50,6 +44,39 @@ class Encoded(dict[str, object]):
         return json.dumps(self)
 
 
+class Spans(list[list[int]]):
+    """What a node owns of a data set, by the places of chunks in the manifest; nobody may change it.
+
+    Each is [i, r, j, s]: from row r of training chunk i up to, and without, row s of training chunk j.
+    """
+
+    @cached_property
+    def text(self) -> str:
+        """The spans as JSON."""
+        return json.dumps(self)
+
+
+def spans_of(dataset: PlannedDataset, placement: Placement) -> dict[str, Spans]:
+    """What each node owns of a data set, as short as it can be said."""
+    order = {chunk.sha256: index for index, chunk in enumerate(dataset.train)}
+    found: dict[str, Spans] = {}
+    for node, ranges in placement.items():
+        spans = Spans()
+        for sha256, start, stop in ranges:
+            index = order[sha256]
+            last = spans[-1] if spans else None
+            goes_on = last and (
+                last[2:] == [index, start]
+                or (start == 0 and last[2:] == [index - 1, dataset.train[index - 1].rows])
+            )
+            if last and goes_on:
+                last[2:] = [index, stop]
+            else:
+                spans.append([index, start, index, stop])
+        found[node] = spans
+    return found
+
+
 @dataclass(frozen=True)
 class NodeLimits:
     """What a worker may use: threads, the cores behind them, memory in bytes, device, nice value."""
@@ -72,8 +99,25 @@ def worker_document(
     settings: Settings,
     datasets: Sequence[PlannedDataset],
     placements: Mapping[str, Placement],
+    spans: Mapping[str, Mapping[str, Spans]],
+    rclone: str,
+    storage: PlannedStorage | None,
 ) -> dict[str, object]:
-    """The document that `worker.json` holds for one node."""
+    """The document that `worker.json` holds for one node.
+
+    Args:
+        run_id: of the run at hand.
+        me: the node.
+        peers: all nodes, it included.
+        quorum: how many it takes.
+        limits: what the worker may use.
+        settings: what to train.
+        datasets: what to train on.
+        placements: by domain, the ranges that each node owns.
+        spans: the same in few words, for all nodes; none where every node has all data.
+        rclone: its path there.
+        storage: the backend; None where there is none.
+    """
     loop = asdict(settings.loop)
     seed = loop.pop("seed")
     return {
@@ -99,171 +143,59 @@ def worker_document(
                 "domain": dataset.domain,
                 "manifest": dataset.manifest_id,
                 "ranges": [list(piece) for piece in placements[dataset.domain].get(me.node, ())],
+                "others": {
+                    node: owned for node, owned in spans.get(dataset.domain, {}).items() if node != me.node
+                },
                 "heldout": [chunk.sha256 for chunk in dataset.heldout],
             }
             for dataset in datasets
         ],
+        "storage": {
+            "chunk_port": settings.chunk_port,
+            "rclone": rclone,
+            "remote": {
+                "path": storage.path,
+                "config": layout.STORAGE_CONFIG,
+                "flags": list(storage.flags),
+            }
+            if storage
+            else None,
+        },
         "validation": {"bytes_per_domain": settings.validation_bytes_per_domain},
     }
 
 
-def unit_values(material: Material, lock: str, limits: NodeLimits) -> dict[str, object]:
-    """What the templates of the units may say."""
+CHUNK_SERVER_MEMORY = 256 << 20
+"""Bytes; measured with 2,000 chunks it takes a third of that."""
+
+
+def unit_values(
+    material: Material, lock: str, limits: NodeLimits, settings: Settings, me: Peer, peers: Sequence[Peer]
+) -> dict[str, object]:
+    """What the templates of the units may say.
+
+    Args:
+        material: ids of code and environments.
+        lock: the name of the environment's lock.
+        limits: what the worker may use.
+        settings: the ports.
+        me: the node.
+        peers: those that may fetch its chunks.
+    """
     return {
         "account": layout.ACCOUNT,
         "code": layout.code(material.code_id),
         "config": layout.CONFIG,
         "environment": layout.environment(material.locks[lock]),
         "state_dir": layout.STATE_DIR,
+        "chunk_dir": layout.CHUNK_DIR,
+        "chunk_port": settings.chunk_port,
+        "chunk_memory_bytes": CHUNK_SERVER_MEMORY,
+        "address": me.address,
+        "peers": [peer.address for peer in peers],
         "threads": limits.threads,
         "cpu_quota_percent": limits.cpu_quota_percent,
         "memory_bytes": limits.memory_bytes,
         "device": limits.device,
         "nice": limits.nice,
     }
-
-
-class Templates:
-    """The Jinja templates of a project, strict about undefined names, and about what they may call.
-
-    Args:
-        sources: template name to its text.
-    """
-
-    def __init__(self, sources: Mapping[str, str]) -> None:
-        # The results are JSON and unit files, not HTML. `tojson` quotes each value of the former; the values
-        # of the latter are numbers and paths that planning makes itself.
-        self._environment = ImmutableSandboxedEnvironment(
-            loader=jinja2.FunctionLoader(lambda name: _source(sources, name)),
-            undefined=jinja2.StrictUndefined,
-            autoescape=False,
-            trim_blocks=True,
-            lstrip_blocks=True,
-            keep_trailing_newline=True,
-        )
-        self._environment.filters["tojson"] = _to_json
-
-    def render(self, name: str, host: str, values: Mapping[str, object]) -> str:
-        """The text of a template for one host.
-
-        Raises:
-            DeclarationError: naming the host, the template and its line.
-        """
-        try:
-            return self._environment.get_template(name).render(values)
-        except jinja2.TemplateNotFound as error:
-            raise DeclarationError("no such template", host=host, field=f"templates/{error.name}") from None
-        except jinja2.TemplateSyntaxError as error:
-            raise DeclarationError(
-                f"cannot be read: {error.message}",
-                host=host,
-                field=f"templates/{error.name or name}, line {error.lineno}",
-            ) from None
-        except Exception as error:  # noqa: BLE001 - a template is a program of the user's: it may raise anything
-            raise DeclarationError(
-                f"cannot be rendered: {error}", host=host, field=_place(error) or f"templates/{name}"
-            ) from None
-
-    def render_unit(self, unit: str, host: str, values: Mapping[str, object]) -> str:
-        """A unit for one host, checked to be one, and to start the worker.
-
-        Raises:
-            DeclarationError: where the template makes something else.
-        """
-        name = f"{unit}.j2"
-        text = self.render(name, host, values)
-        if problem := _unit_problem(text, values):
-            raise DeclarationError(problem, host=host, field=f"templates/{name}")
-        return text
-
-    def render_worker(self, host: str, document: Mapping[str, object]) -> str:
-        """`worker.json` for one host, checked to say what the document says.
-
-        Raises:
-            DeclarationError: where the template makes something else of it.
-        """
-        text = self.render("worker.json.j2", host, document)
-        if _says(text, document):
-            return text
-        try:
-            rendered = json.loads(text)
-        except ValueError as error:
-            line = f", in line {error.lineno} of it" if isinstance(error, json.JSONDecodeError) else ""
-            problem = getattr(error, "msg", str(error))
-            raise DeclarationError(
-                f"does not make JSON: {problem}{line}", host=host, field="templates/worker.json.j2"
-            ) from None
-        # Compared as text: to Python, true is 1 and 12.0 is 12, to a worker they are not.
-        found = {key: json.dumps(value, sort_keys=True) for key, value in _object(rendered).items()}
-        planned = {key: json.dumps(value, sort_keys=True) for key, value in document.items()}
-        if found != planned:
-            wrong = sorted(key for key in {*found, *planned} if found.get(key) != planned.get(key))
-            raise DeclarationError(
-                "leaves out or changes values that the plan decides",
-                host=host,
-                field="templates/worker.json.j2",
-                found=", ".join(wrong),
-            )
-        return text
-
-
-_SECTION = re.compile(r"\[\w+\]")
-_SETTING = re.compile(r"\w+\s*=.*")
-
-
-def _unit_problem(text: str, values: Mapping[str, object]) -> str | None:
-    """What is wrong with a unit file as systemd.syntax(7) has it, or with what it starts."""
-    section, started = "", ""
-    continued = False
-    for number, line in enumerate(text.splitlines(), 1):
-        stripped = line.strip()
-        if continued or not stripped or stripped[0] in "#;":
-            pass
-        elif _SECTION.fullmatch(stripped):
-            section = stripped
-        elif not _SETTING.fullmatch(stripped) or not section:
-            return f"makes no unit: line {number} of it is no setting of a section"
-        elif section == "[Service]" and stripped.startswith("ExecStart="):
-            started = stripped
-        continued = stripped.endswith("\\") and bool(stripped)
-    if not all(str(values[name]) in started for name in ("environment", "config")):
-        return "makes a unit that does not start the worker: its ExecStart names environment and config"
-    return None
-
-
-def _to_json(value: object) -> str:
-    """A value as JSON, in ASCII: so no text can fail to be encoded, or mean something to a terminal."""
-    if isinstance(value, jinja2.Undefined):
-        str(value)  # raises, saying which name is not there
-    return value.text if isinstance(value, Encoded) else json.dumps(value)
-
-
-def _says(text: str, document: Mapping[str, object]) -> bool:
-    """Whether a text is this document as JSON; found out ten times faster than what is wrong where it is not.
-
-    Compared as text: to Python, true is 1 and 12.0 is 12, to a worker they are not.
-    """
-    try:
-        found = msgspec.json.encode(msgspec.json.decode(text), order="sorted")
-    except msgspec.DecodeError:
-        return False
-    return found == msgspec.json.encode(document, order="sorted")
-
-
-def _object(value: object) -> dict[str, object]:
-    return value if isinstance(value, dict) else {}
-
-
-def _source(sources: Mapping[str, str], name: str) -> tuple[str, str, None] | None:
-    """A template's text, with the file name that tracebacks show."""
-    return (sources[name], f"templates/{name}", None) if name in sources else None
-
-
-def _place(error: Exception) -> str | None:
-    """Template and line at which rendering stopped; Jinja writes them into the traceback."""
-    places = [
-        f"{frame.filename}, line {frame.lineno}"
-        for frame in traceback.extract_tb(error.__traceback__)
-        if frame.filename.startswith("templates/")
-    ]
-    return places[-1] if places else None

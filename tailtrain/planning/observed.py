@@ -107,7 +107,8 @@ class Observation:
     with their bytes. `account` is whether the account and its folders are right, `account_trouble` why they
     are not. `codes` and `environments` are whole and unchanged; `stored` has all, the newest first.
     `receipt` is what the last deploy left there. `lock` and `deploys` (a number that every deploy raises) are
-    of deploys with this host as primary.
+    of deploys with this host as primary. `credentials` is the hash, the mode and the owners of the storage
+    backend's credentials, empty where there are none.
     """
 
     node: str
@@ -137,6 +138,7 @@ class Observation:
     tailnet: TailnetState = field(default_factory=TailnetState)
     lock: LockHolder | None = None
     deploys: int = 0
+    credentials: str = ""
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,9 @@ from enum import StrEnum
 
 _KB, _MB, _GB = 1e3, 1e6, 1e9
 
+CONTROL_MACHINE = "the control machine"
+"""How plans name it as a source of chunks."""
+
 
 class Phase(StrEnum):
     """The phases in their order. The specification has four; `provision` prepares hosts, `clean` removes."""
@@ -20,8 +23,20 @@ class Phase(StrEnum):
 
 
 ACTION_ORDER = (
-    *("packages", "account", "environment", "code", "identity", "files"),
-    *("chunks", "drain", "start", "restart", "watch", "aggregate", "model", "validate", "judge"),
+    *("packages", "account", "environment", "code", "identity", "credentials", "files", "serve"),
+    *(
+        "upload",
+        "chunks",
+        "copies",
+        "drain",
+        "start",
+        "restart",
+        "watch",
+        "aggregate",
+        "model",
+        "validate",
+        "judge",
+    ),
     *("prune", "clean", "receipt"),
 )
 """The keys of all actions, in the order in which the deploys do them."""
@@ -65,6 +80,16 @@ class Removal:
 class ChunkMove:
     """Chunks that go to a host for the same reason."""
 
+    why: str
+    chunks: int
+    bytes: int
+
+
+@dataclass(frozen=True)
+class ChunkSource:
+    """Chunks that come to a host from the same place: the control machine, the backend, or a node."""
+
+    source: str
     why: str
     chunks: int
     bytes: int

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from tailtrain.planning.parts import (
         Action,
         ChunkMove,
+        ChunkSource,
         Drift,
         FileChange,
         Phase,
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
     from tailtrain.planning.placement import Placement
     from tailtrain.planning.receipt import Login, Receipt
     from tailtrain.planning.settings import Settings
+    from tailtrain.planning.sourcing import Delivery
+    from tailtrain.planning.storage_plan import PlannedStorage
     from tailtrain.spec import NetworkNode
 
 
@@ -35,7 +38,8 @@ _VERDICTS = (
     ("account", "first install"),
     ("restart", "restart the worker"),
     ("start", "start the worker"),
-    *((key, "update") for key in ("packages", "environment", "code", "identity", "files", "chunks")),
+    *((key, "update") for key in ("packages", "environment", "code", "identity", "credentials", "files")),
+    *((key, "update") for key in ("serve", "upload", "chunks", "copies")),
     *((key, "validate") for key in ("watch", "aggregate", "model", "validate", "judge")),
     ("prune", "clean up"),
     ("receipt", "new receipt"),
@@ -44,7 +48,11 @@ _VERDICTS = (
 
 @dataclass(frozen=True)
 class HostPlan:
-    """Everything about one host; `goes_on` says that its worker is training, and is left to it."""
+    """Everything about one host.
+
+    `goes_on` says that its worker is training, and is left to it. `chunks` are those that it lacks,
+    `deliveries` how each comes to it, `sources` that in sums.
+    """
 
     node: NetworkNode
     unreachable: str | None = None
@@ -59,6 +67,8 @@ class HostPlan:
     missing_packages: tuple[str, ...] = ()
     files: tuple[FileChange, ...] = ()
     chunks: tuple[PlannedChunk, ...] = ()
+    deliveries: tuple[Delivery, ...] = ()
+    sources: tuple[ChunkSource, ...] = ()
     manifests: tuple[str, ...] = ()
     config_sha256: str = ""
     preflight: Preflight | None = None
@@ -157,7 +167,8 @@ class Plan:
     fleet has. `quorum` nodes, with the primary, must be left for a phase to begin: all of them where fault
     tolerance is off. `moved` counts, for each data set that nodes have, the records that come to another node
     than before; `least_moved` is the least that any placement with these quotas could move. `lock` is who is
-    deploying at this moment, `deploys` how many there were before.
+    deploying at this moment, `deploys` how many there were before. `storage` is the backend, None where the
+    control machine sends.
     """
 
     id: str
@@ -175,6 +186,7 @@ class Plan:
     lock: LockHolder | None = None
     deploys: int = 0
     trained: float | None = None
+    storage: PlannedStorage | None = None
 
     def host(self, name: str) -> HostPlan:
         """The plan of one host."""
@@ -189,6 +201,11 @@ class Plan:
     def changes(self) -> bool:
         """Whether anything will be done anywhere."""
         return any(host.actions for host in self.hosts) or any(host.actions for host in self.departed)
+
+    @property
+    def storage_uploads(self) -> frozenset[str]:
+        """The packs that the storage backend lacks."""
+        return frozenset(self.storage.uploads or ()) if self.storage else frozenset()
 
     def phase_hosts(self, phase: Phase) -> tuple[HostPlan, ...]:
         """The hosts that do something in a phase."""

@@ -1,8 +1,9 @@
 """What a host no longer needs.
 
 The rule: a host keeps the run at hand and the newest others, as many as `keep_runs` says; the code and the
-environment in use and the newest other of each; the chunks that it owns or judges by, and their manifests.
-What else there is of ours goes at the end of a deploy, after every host has verified what is its own.
+environment in use and the newest other of each; the chunks that it owns, judges by or keeps a copy of, and
+their manifests. What else there is of ours goes at the end of a deploy, after every host has verified what
+is its own.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ def removals_of(
     wanted_chunks: frozenset[str],
     everyone: bool,
     datasets: Sequence[PlannedDataset],
+    sizes: Mapping[str, int],
 ) -> Iterator[Removal]:
     """What a host can do without, by the rule of this module.
 
@@ -41,13 +43,14 @@ def removals_of(
         run_id: the run at hand.
         keep_runs: how many other runs are kept.
         in_use: the folder of environments and that of codes, each with the name of the one in use there.
-        wanted_chunks: those that the host owns rows of or judges by.
+        wanted_chunks: those that the host is to have.
         everyone: whether all hosts answered; without that no chunk goes, for somebody may still lack it.
         datasets: the declared ones.
+        sizes: bytes of each of their chunks.
     """
     yield from _runs(answer, run_id, keep_runs)
     if everyone:
-        yield from _chunks(answer, wanted_chunks, datasets)
+        yield from _chunks(answer, wanted_chunks, datasets, sizes)
     yield from _folders(answer, in_use)
 
 
@@ -67,14 +70,16 @@ def _runs(answer: Observation, run_id: str, keep_runs: int) -> Iterator[Removal]
 
 
 def _chunks(
-    answer: Observation, wanted: frozenset[str], datasets: Sequence[PlannedDataset]
+    answer: Observation,
+    wanted: frozenset[str],
+    datasets: Sequence[PlannedDataset],
+    sizes: Mapping[str, int],
 ) -> Iterator[Removal]:
-    sizes = {chunk.sha256: chunk.bytes for d in datasets for chunk in (*d.train, *d.heldout)}
     released = sorted((answer.chunks | answer.damaged.keys()) - wanted)
     if released:
         yield Removal(
             counted(len(released), "chunk"),
-            "owned by other nodes now",
+            "kept by other nodes now",
             tuple(f"{layout.CHUNK_DIR}/{sha256}" for sha256 in released),
             sum(sizes.get(sha256, 0) for sha256 in released),
             data=True,

@@ -12,13 +12,16 @@ from tailtrain.planning import layout
 from tailtrain.planning.datasets import PlannedChunk, PlannedDataset
 from tailtrain.planning.hardware import DEFAULT_NICE, GIB
 from tailtrain.planning.memory import require_memory
-from tailtrain.planning.node_config import NodeLimits, Peer, Templates, unit_values, worker_document
-from tailtrain.planning.placement import Range
+from tailtrain.planning.node_config import NodeLimits, Peer, Spans, spans_of, unit_values, worker_document
+from tailtrain.planning.placement import Placement, Range
 from tailtrain.planning.plan import CPU_LOCK, CUDA_LOCK, Material, quorum_of
+from tailtrain.planning.storage_plan import PlannedStorage
+from tailtrain.spec import StorageBackend
 from tailtrain.spec.problems import Problems
 
 if TYPE_CHECKING:
     from tailtrain.planning.actions import Declared
+    from tailtrain.planning.templates import Templates
     from tailtrain.spec import NetworkNode, NodeReserve
 
 _HASH = "0" * 64
@@ -39,6 +42,9 @@ def check_templates(templates: Templates, declared: Declared, material: Material
         PlannedDataset(domain, file, 1, _HASH, 2, (PlannedChunk(_HASH, 1, 1),), (PlannedChunk(_HASH, 1, 1),))
         for domain, file in settings.datasets
     ]
+    storage = None
+    if settings.training.storage_backend is not StorageBackend.LOCAL:
+        storage = PlannedStorage(settings.storage.remote or "", _HASH)
     peers = [
         Peer(node.hostname, node.role.value, "100.64.0.1", settings.worker_port, "Qm")
         for node in declared.nodes[: _OTHERS + 1]
@@ -46,22 +52,35 @@ def check_templates(templates: Templates, declared: Declared, material: Material
     for node in declared.nodes:
         name = node.hostname
         limits = _limits(node, declared.reserves[name])
+        me = Peer(name, node.role.value, "100.64.0.1", settings.worker_port, "Qm")
+        lock = CUDA_LOCK if limits.device == "cuda" else CPU_LOCK
+        placements: dict[str, Placement] = {
+            dataset.domain: {name: (Range(_HASH, 0, 1),)} for dataset in datasets
+        }
         document = worker_document(
             run_id="0" * 16,
-            me=Peer(name, node.role.value, "100.64.0.1", settings.worker_port, "Qm"),
+            me=me,
             peers=peers,
             quorum=quorum_of(len(declared.nodes)),
             limits=limits,
             settings=settings,
             datasets=datasets,
-            placements={dataset.domain: {name: (Range(_HASH, 0, 1),)} for dataset in datasets},
+            placements=placements,
+            spans={
+                dataset.domain: {
+                    peer.node: spans_of(dataset, placements[dataset.domain]).get(peer.node, Spans())
+                    for peer in peers
+                }
+                for dataset in datasets
+            },
+            rclone=layout.rclone(material.locks[lock]),
+            storage=storage,
         )
         with problems.gathered():
             templates.render_worker(name, document)
-        for unit in (layout.WORKER_UNIT, layout.VALIDATE_UNIT):
+        for unit in layout.UNITS:
             with problems.gathered():
-                lock = CUDA_LOCK if limits.device == "cuda" else CPU_LOCK
-                templates.render_unit(unit, name, unit_values(material, lock, limits))
+                templates.render_unit(unit, name, unit_values(material, lock, limits, settings, me, peers))
     problems.raise_if_any()
 
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tailtrain.planning.parts import counted, megabytes
-from tailtrain.planning.text import columns, duration, share, tables, wrapped
+from tailtrain.planning.parts import CONTROL_MACHINE, counted, megabytes
+from tailtrain.planning.text import columns, duration, share, table, tables, wrapped
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from tailtrain.planning.document import PlanDocument
-    from tailtrain.planning.document_host import HostEntry, PreflightEntry
+    from tailtrain.planning.document_host import HostEntry, PreflightEntry, SourceEntry
 
 ONE = 65536
 # What is within these needs no line of its own.
@@ -174,28 +174,58 @@ def departed(document: PlanDocument) -> list[str]:
 
 
 def movement(document: PlanDocument) -> list[str]:
-    """Which chunks go where, why, how long that takes, and how little could be moved at best."""
+    """Which chunks go where, why, from where, how long that takes, and how little could be moved at best."""
     rows: list[Sequence[object]] = []
     for host in document.hosts:
-        for place, move in enumerate(host.moves):
-            time = duration(host.seconds_to_send) if host.seconds_to_send and not place else ""
-            name = "" if place else host.name
-            rows.append((name, f"{move.chunks:,}", megabytes(move.bytes), time, move.why))
+        if host.moves:
+            time = duration(host.seconds_to_send) if host.seconds_to_send else ""
+            chunks, size = sum(move.chunks for move in host.moves), sum(move.bytes for move in host.moves)
+            rows.append((host.name, f"{chunks:,}", megabytes(size), time))
     totals = document.totals
     lines: list[str] = []
     if rows:
         slowest = duration(totals.seconds_to_send) if totals.seconds_to_send else ""
-        head = ("Host", "chunks", "size", "time", "why")
-        foot = ("total", f"{totals.chunks_to_send:,}", megabytes(totals.bytes_to_send), slowest, "")
-        lines += tables([head, *rows, foot], right=(1, 2))
+        foot = ("total", f"{totals.chunks_to_send:,}", megabytes(totals.bytes_to_send), slowest)
+        lines += table([("Host", "chunks", "size", "time"), *rows, foot], right=(1, 2))
         rates = dict.fromkeys(host.send_rate for host in document.hosts if host.moves and host.send_rate)
-        lines += wrapped(f"time at {', at '.join(rates)}", indent=2, hanging=4)
+        lines += wrapped(f"time at {', at '.join(rates)}", indent=2, hanging=4) if rates else []
+        lines += ["", *_reasons(document), *_sources(document)]
     for dataset in document.datasets:
         if dataset.moved:
             least = "" if dataset.least_moved is None else f", the least possible is {dataset.least_moved:,}"
             records = f"{counted(dataset.moved, 'record')} to another node than before"
             lines += wrapped(f"{dataset.domain}: {records}{least}", indent=2, hanging=4)
     return ["Data to move", *lines] if lines else []
+
+
+def _reasons(document: PlanDocument) -> list[str]:
+    """Why chunks go where they go, each reason once, with how many that are on each host."""
+    found: dict[str, list[str]] = {}
+    for host in document.hosts:
+        for move in host.moves:
+            found.setdefault(move.why, []).append(f"{host.name} {move.chunks:,}")
+    return [
+        line
+        for why, hosts in found.items()
+        for line in wrapped(f"{why}: {', '.join(hosts)}", indent=2, hanging=4)
+    ]
+
+
+def _sources(document: PlanDocument) -> list[str]:
+    """Where chunks come from, and why from there; nothing where the control machine sends them all."""
+    found: dict[tuple[str, str], list[tuple[str, SourceEntry]]] = {}
+    for host in document.hosts:
+        for each in host.sources:
+            found.setdefault((each.source, each.why), []).append((host.name, each))
+    if all(source == CONTROL_MACHINE for source, _ in found):
+        return []
+    lines: list[str] = []
+    for (source, why), entries in found.items():
+        chunks, size = sum(each.chunks for _, each in entries), sum(each.bytes for _, each in entries)
+        hosts = ", ".join(f"{name} {each.chunks:,}" for name, each in entries)
+        text = f"from {source}, {counted(chunks, 'chunk')} ({megabytes(size)}), {why}: {hosts}"
+        lines += wrapped(text, indent=2, hanging=4)
+    return ["", *lines]
 
 
 def _cores(host: HostEntry) -> str:

@@ -18,7 +18,11 @@ _KINDS = {
     "leave": "Removed from hosts that left the fleet, last of all",
 }
 # Actions of which every host's part is listed elsewhere in the text.
-_LISTED = {"chunks": "send the chunks listed above", "prune": "remove what is listed below"}
+_LISTED = {
+    "chunks": "bring the chunks listed above",
+    "copies": "fetch those listed above that other nodes get first",
+    "prune": "remove what is listed below",
+}
 
 
 def phases(document: PlanDocument) -> list[str]:
@@ -44,7 +48,7 @@ def phases(document: PlanDocument) -> list[str]:
 def _phase(document: PlanDocument, phase: PhaseEntry) -> Iterator[str]:
     """Hosts that do the same for the same reason share a line."""
     groups: dict[tuple[int, str, str], list[str]] = {}
-    listed = {"chunks": {h.name for h in document.hosts if h.moves}}
+    listed = {key: {h.name for h in document.hosts if h.moves} for key in ("chunks", "copies")}
     listed["prune"] = {each.host for each in document.destructive if each.kind == "remove"}
     hosts = [(host.name, host.actions) for host in document.hosts]
     hosts += [(host.name, host.actions) for host in document.departed]

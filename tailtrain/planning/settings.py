@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import math
 import re
 from collections.abc import Callable, Mapping
@@ -10,6 +9,8 @@ from dataclasses import asdict, dataclass, fields
 from typing import Any, TypeVar
 
 from tailtrain.errors import DeclarationError
+from tailtrain.planning.settings_errors import unknown, wrong
+from tailtrain.planning.storage_settings import StorageSettings, storage_settings
 from tailtrain.spec import (
     CoordinationProtocol,
     DistributionStrategy,
@@ -17,7 +18,7 @@ from tailtrain.spec import (
     TrainingConfiguration,
     validate_training,
 )
-from tailtrain.spec.problems import Problems, shown
+from tailtrain.spec.problems import Problems
 
 
 @dataclass(frozen=True)
@@ -64,7 +65,10 @@ class Settings:
     loop: LoopSettings
     validation_bytes_per_domain: int
     worker_port: int
+    chunk_port: int
     keep_runs: int
+    replicas: int
+    storage: StorageSettings
     wheels: str | None
     package_index: str | None
 
@@ -95,7 +99,10 @@ _PLAIN: dict[str, tuple[object, str]] = {
     "training": ({}, "a dictionary"),
     "validation_bytes_per_domain": (65_536, "a whole number above 0"),
     "worker_port": (45_001, "a port from 1024 to 65535"),
+    "chunk_port": (45_002, "a port from 1024 to 65535, another than worker_port"),
     "keep_runs": (2, "a whole number from 0 to 1000"),
+    "replicas": (2, "a whole number from 1 to 1000"),
+    "storage": ({}, "a dictionary"),
     "wheels": (None, "a folder of wheels, or None"),
     "package_index": (None, "the address of a package index, http(s)://..., or None"),
 }
@@ -105,6 +112,7 @@ SETTINGS = frozenset(_PLAIN)
 T = TypeVar("T")
 MOST_HELD_OUT = 0.5
 MOST_KEPT_RUNS = 1000
+MOST_REPLICAS = 1000
 UNPRIVILEGED_PORTS = range(1024, 65536)
 
 _OWN_PREFIXES = ("_", "ssh_", "tailscale_")
@@ -144,7 +152,7 @@ def parse_settings(data: Mapping[str, object]) -> Settings:
     problems = Problems()
     for name in data:
         if name not in _PLAIN and not name.startswith(_OWN_PREFIXES):
-            problems.found.append(_unknown(name, name, _PLAIN, "Start its name with _ if it is your own"))
+            problems.found.append(unknown(name, name, _PLAIN, "Start its name with _ if it is your own"))
     get = {name: data.get(name, default) for name, (default, _) in _PLAIN.items()}
     parts: dict[str, Callable[[], object]] = {
         "training": lambda: _training(get),
@@ -160,9 +168,17 @@ def parse_settings(data: Mapping[str, object]) -> Settings:
         "worker_port": lambda: _number(
             get, "worker_port", lambda value: value in UNPRIVILEGED_PORTS, whole=True
         ),
+        "chunk_port": lambda: _number(
+            get,
+            "chunk_port",
+            lambda value: value in UNPRIVILEGED_PORTS and value != get["worker_port"],
+            whole=True,
+        ),
         "keep_runs": lambda: _number(
             get, "keep_runs", lambda value: 0 <= value <= MOST_KEPT_RUNS, whole=True
         ),
+        "replicas": lambda: _number(get, "replicas", lambda value: 1 <= value <= MOST_REPLICAS, whole=True),
+        "storage": lambda: storage_settings(get["storage"]),
         "wheels": lambda: _text_or_none(get, "wheels", _PATH),
         "package_index": lambda: _text_or_none(get, "package_index", _INDEX),
     }
@@ -193,30 +209,14 @@ def _training(get: Mapping[str, Any]) -> TrainingConfiguration:
 def _model(value: object) -> ModelSettings:
     model = _section(ModelSettings, "model", value)
     if model.width % model.heads:
-        raise _wrong("model.width", model.width, f"a multiple of heads ({model.heads})")
+        raise wrong("model.width", model.width, f"a multiple of heads ({model.heads})")
     return model
-
-
-def _unknown(name: str, label: str, known: Mapping[str, object], otherwise: str | None) -> DeclarationError:
-    near = difflib.get_close_matches(name, known, n=1, cutoff=0.6)
-    return DeclarationError(
-        "no such setting",
-        field=f"group_data: {label}",
-        expected=near[0] if near else f"one of {', '.join(known)}",
-        fix=f"Did you mean {near[0]}?" if near else otherwise,
-    )
-
-
-def _wrong(field: str, found: object, expected: str) -> DeclarationError:
-    return DeclarationError(
-        "wrong value", field=f"group_data: {field}", found=shown(found), expected=expected
-    )
 
 
 def _text_or_none(get: Mapping[str, object], name: str, form: re.Pattern[str]) -> str | None:
     value = get[name]
     if value is not None and (not isinstance(value, str) or not form.fullmatch(value)):
-        raise _wrong(name, value, _PLAIN[name][1])
+        raise wrong(name, value, _PLAIN[name][1])
     return value
 
 
@@ -226,7 +226,7 @@ def _number(
     value = get[name]
     kinds = int if whole else (int, float)
     if isinstance(value, bool) or not isinstance(value, kinds) or not accept(value):
-        raise _wrong(name, value, _PLAIN[name][1])
+        raise wrong(name, value, _PLAIN[name][1])
     return value
 
 
@@ -240,18 +240,18 @@ def _datasets(value: object) -> tuple[tuple[str, str], ...]:
             fix="Set it in group_data/all.py",
         )
     if not isinstance(value, Mapping) or not value:
-        raise _wrong("datasets", value, expected)
+        raise wrong("datasets", value, expected)
     for domain, file in value.items():
         if not isinstance(domain, str) or not _DOMAIN.fullmatch(domain):
-            raise _wrong("datasets", domain, "a domain name of letters, digits and _, a letter first")
+            raise wrong("datasets", domain, "a domain name of letters, digits and _, a letter first")
         if not isinstance(file, str) or not _PATH.fullmatch(file):
-            raise _wrong(f"datasets.{domain}", file, "the path of a parquet file")
+            raise wrong(f"datasets.{domain}", file, "the path of a parquet file")
     return tuple(value.items())
 
 
 def _section(cls: type[T], section: str, value: object) -> T:
     if not isinstance(value, Mapping):
-        raise _wrong(section, value, "a dictionary")
+        raise wrong(section, value, "a dictionary")
     known: dict[str, Any] = {field.name: field.default for field in fields(cls)}  # type: ignore[arg-type]
     problems = Problems()
     for name, found in value.items():
@@ -264,13 +264,13 @@ def _section(cls: type[T], section: str, value: object) -> T:
 def _of_section(section: str, name: object, found: Any, known: Mapping[str, Any]) -> float:
     """A number of a section, of the type of its default."""
     if not isinstance(name, str) or name not in known:
-        raise _unknown(str(name), f"{section}.{name}", known, None)
+        raise unknown(str(name), f"{section}.{name}", known, None)
     least, most = _LIMITS[f"{section}.{name}"]
     whole = isinstance(known[name], int)
     fits = isinstance(found, int if whole else (int, float)) and not isinstance(found, bool)
     # Not a number compares as false with both limits.
     if not fits or not least <= found <= most:
-        raise _wrong(f"{section}.{name}", found, _expected(whole=whole, least=least, most=most))
+        raise wrong(f"{section}.{name}", found, _expected(whole=whole, least=least, most=most))
     return found if whole else float(found)
 
 

@@ -48,6 +48,8 @@ training = {{
 }}
 # validation_bytes_per_domain = 65_536  # how much held-out text each node is judged by
 # worker_port = 45_001  # on the tailnet address; the tailnet's policy must let nodes reach it
+# chunk_port = 45_002  # the same, for fetching chunks from each other
+# replicas = 2  # how many nodes have each chunk; above 1 nothing is lost with a node
 # keep_runs = 2  # finished runs that stay on the nodes
 
 # Where nodes get the worker's Python packages: a folder of wheels here, which is sent to them, or an index

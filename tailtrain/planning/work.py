@@ -7,24 +7,39 @@ from typing import TYPE_CHECKING
 
 from tailtrain.planning import layout
 from tailtrain.planning.observed import Observation, RunState, UnitState
-from tailtrain.planning.parts import Action, ChunkMove, FileChange, Phase, Removal, counted, megabytes
+from tailtrain.planning.parts import (
+    CONTROL_MACHINE,
+    Action,
+    ChunkMove,
+    ChunkSource,
+    FileChange,
+    Phase,
+    Removal,
+    counted,
+    megabytes,
+)
 from tailtrain.planning.plan import CPU_LOCK, CUDA_LOCK, Material
+from tailtrain.planning.sourcing import CONTROL, REMOTE, Delivery
 from tailtrain.spec import NetworkNode, NodeRole
+
+CREDENTIALS_MODE = f"0600 {layout.ACCOUNT}:{layout.ACCOUNT}"
+"""How the storage backend's credentials lie on a host: mode and owners."""
 
 _BUILDS = {CPU_LOCK: "torch's CPU build", CUDA_LOCK: "torch's CUDA build from the package index"}
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
-    from tailtrain.planning.datasets import PlannedChunk
+    from tailtrain.planning.storage_plan import PlannedStorage
 
 
 @dataclass(frozen=True)
 class HostContext:
     """What the actions of one host follow from.
 
-    `files`, `chunks` and `manifests` are those that the host lacks or has otherwise, `moves` the chunks by
-    the reason for which they come, `removals` what it has and does not need; `finished` says that the primary
+    `files` and `manifests` are those that the host lacks or has otherwise, `deliveries` are the chunks that
+    it lacks with where they come from, `sources` that in sums, `moves` the reasons for which they come;
+    `storage` is the backend, `removals` what it has and does not need; `finished` says that the primary
     has finished this run, of which `primary_run` is all that it said.
     """
 
@@ -35,10 +50,12 @@ class HostContext:
     run_id: str
     config_sha256: str
     files: tuple[FileChange, ...]
-    chunks: tuple[PlannedChunk, ...]
+    deliveries: tuple[Delivery, ...]
+    sources: tuple[ChunkSource, ...]
     manifests: tuple[str, ...]
     moves: tuple[ChunkMove, ...]
     removals: tuple[Removal, ...]
+    storage: PlannedStorage | None
     finished: bool
     primary_run: RunState
 
@@ -80,6 +97,8 @@ def _provision_actions(c: HostContext) -> Iterator[Action]:
         yield Action(phase, "code", f"send the worker's code {c.material.code_id}", why)
     if answer.peer_id is None:
         yield Action(phase, "identity", "send a peer identity", "none yet")
+    if action := _credentials(c):
+        yield action
     if c.files:
         names = ", ".join(change.path.rsplit("/", 1)[1] for change in c.files)
         if all(change.before is None for change in c.files):
@@ -88,15 +107,66 @@ def _provision_actions(c: HostContext) -> Iterator[Action]:
             same = all(change.before == change.after for change in c.files)
             why = "permissions or owner differ" if same else "differs"
         yield Action(phase, "files", f"write {names}", why)
+    yield from _server_actions(c)
+
+
+def _server_actions(c: HostContext) -> Iterator[Action]:
+    phase, server = Phase.PROVISION, c.answer.units.get(layout.CHUNKS_UNIT, UnitState())
+    if any(change.path.endswith(layout.CHUNKS_UNIT) for change in c.files):
+        yield Action(phase, "serve", "start the chunk server", "its unit changes")
+    elif server.active != "active" or not server.enabled:
+        why = f"is {server.active}" if server.enabled else "does not start with the host"
+        yield Action(phase, "serve", "start the chunk server", why)
+
+
+def _credentials(c: HostContext) -> Action | None:
+    """The storage backend's credentials: written where they differ, removed where nothing needs them."""
+    wanted = f"{c.storage.config_sha256} {CREDENTIALS_MODE}" if c.storage else ""
+    if c.answer.credentials == wanted:
+        return None
+    if not c.storage:
+        return Action(
+            Phase.PROVISION, "credentials", "remove the storage's credentials", "no backend needs them"
+        )
+    return Action(
+        Phase.PROVISION,
+        "credentials",
+        f"write the credentials of {c.storage.path}, for the worker alone",
+        "differ, or their permissions do" if c.answer.credentials else "not there",
+    )
 
 
 def _distribute_actions(c: HostContext) -> Iterator[Action]:
-    if not c.chunks and not c.manifests:
-        return
-    size = sum(chunk.bytes for chunk in c.chunks)
+    if c.storage and c.storage.uploads and c.node.role is NodeRole.PRIMARY:
+        size = sum(c.storage.uploads.values())
+        what = f"upload {counted(len(c.storage.uploads), 'pack')}, {megabytes(size)}, to {c.storage.path}"
+        yield Action(Phase.DISTRIBUTE, "upload", what, "not there, from this machine once")
+    first = [delivery for delivery in c.deliveries if delivery.wave == 1]
     why = "; ".join(move.why for move in c.moves) or "not there"
-    what = f"send {counted(len(c.chunks), 'chunk')}, {megabytes(size)}" if c.chunks else "send the manifests"
-    yield Action(Phase.DISTRIBUTE, "chunks", what, why)
+    parts = [
+        f"{verb} {counted(len(group), 'chunk')}, {megabytes(sum(d.chunk.bytes for d in group))}"
+        for verb, group in (
+            ("send", [d for d in first if d.sent]),
+            ("fetch", [d for d in first if not d.sent]),
+        )
+        if group
+    ]
+    if first or c.manifests:
+        yield Action(Phase.DISTRIBUTE, "chunks", "; ".join(parts) or "send the manifests", why)
+    later = [delivery.chunk.bytes for delivery in c.deliveries if delivery.wave > 1]
+    if later:
+        what = f"fetch {counted(len(later), 'chunk')}, {megabytes(sum(later))}"
+        yield Action(Phase.DISTRIBUTE, "copies", what, why)
+
+
+def sources_of(deliveries: Sequence[Delivery], storage: PlannedStorage | None) -> Iterator[ChunkSource]:
+    """What comes to a host from each place, in the order of the first chunk from there."""
+    names = {CONTROL: CONTROL_MACHINE, REMOTE: storage.path if storage else REMOTE}
+    groups: dict[tuple[str, str], list[int]] = {}
+    for delivery in deliveries:
+        groups.setdefault((delivery.sources[0], delivery.why), []).append(delivery.chunk.bytes)
+    for (source, why), sizes in groups.items():
+        yield ChunkSource(names.get(source, source), why, len(sizes), sum(sizes))
 
 
 def _train_actions(c: HostContext) -> Iterator[Action]:
@@ -110,7 +180,7 @@ def _train_actions(c: HostContext) -> Iterator[Action]:
         else:
             why = "not running"
         yield Action(Phase.TRAIN, "start", "start the worker", why)
-    elif run.config_sha256 != c.config_sha256 or c.files or not c.has_programs:
+    elif run.config_sha256 != c.config_sha256 or _of_the_worker(c.files) or not c.has_programs:
         why = "configuration, unit or code changed"
         if not ours:
             why = "for another run than before"
@@ -119,6 +189,12 @@ def _train_actions(c: HostContext) -> Iterator[Action]:
         yield Action(Phase.TRAIN, "start", "have the worker start with the host", "would not, after a boot")
     if c.node.role is NodeRole.PRIMARY:
         yield Action(Phase.TRAIN, "watch", "train until the token target, showing progress", "not finished")
+
+
+def _of_the_worker(files: Sequence[FileChange]) -> bool:
+    """Whether any of these files is one that the worker was started with."""
+    others = (f"{layout.UNIT_DIR}/{layout.CHUNKS_UNIT}", layout.STORAGE_CA)
+    return any(change.path not in others for change in files)
 
 
 def _judge_actions(c: HostContext) -> Iterator[Action]:

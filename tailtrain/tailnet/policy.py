@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tailtrain.planning.node_config import Templates
+from tailtrain.planning.templates import Templates
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -46,12 +46,14 @@ class PolicyNeeds:
         source: how rules name that machine.
         nodes: in the inventory's order.
         worker_port: where workers reach each other.
+        chunk_port: where they fetch each other's chunks.
     """
 
     control: str
     source: Identity
     nodes: Sequence[PolicyNode]
     worker_port: int
+    chunk_port: int
 
     @property
     def targets(self) -> tuple[str, ...]:
@@ -59,7 +61,7 @@ class PolicyNeeds:
         return tuple(
             f"{node.address}:{port}"
             for node in self.nodes
-            for port in ((SSH_PORT,) if node.user is not None else ()) + (self.worker_port,)
+            for port in ((SSH_PORT,) if node.user is not None else ()) + (self.worker_port, self.chunk_port)
         )
 
     @property
@@ -95,7 +97,10 @@ def policy_text(needs: PolicyNeeds, template: str) -> str:
     tests = [
         {"source": needs.source.name, "accept": _destinations(logged_in, SSH_PORT)},
         *(
-            {"source": identity.name, "accept": _destinations(needs.nodes, needs.worker_port)}
+            {
+                "source": identity.name,
+                "accept": _destinations(needs.nodes, needs.worker_port, needs.chunk_port),
+            }
             for identity in identities
         ),
     ]
@@ -105,6 +110,7 @@ def policy_text(needs: PolicyNeeds, template: str) -> str:
         "nodes": [identity.name for identity in identities],
         "tags": sorted({each.name for each in (needs.source, *identities) if each.is_tag}),
         "worker_port": needs.worker_port,
+        "chunk_port": needs.chunk_port,
         "ssh": rules,
         "tests": [test for test in tests if test["accept"]],
         "ssh_tests": [
@@ -116,9 +122,13 @@ def policy_text(needs: PolicyNeeds, template: str) -> str:
     return Templates({TEMPLATE: template}).render(TEMPLATE, needs.control, values)
 
 
-def _destinations(nodes: Iterable[PolicyNode], port: int) -> list[str]:
+def _destinations(nodes: Iterable[PolicyNode], *ports: int) -> list[str]:
     """What a test of the policy must reach: a tag for all that bear it, else each machine by its address."""
-    return _unique(f"{node.identity.name if node.identity.is_tag else node.address}:{port}" for node in nodes)
+    return _unique(
+        f"{node.identity.name if node.identity.is_tag else node.address}:{port}"
+        for node in nodes
+        for port in ports
+    )
 
 
 def _unique(words: Iterable[str]) -> list[str]:

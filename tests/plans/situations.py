@@ -18,17 +18,20 @@ from tailtrain.planning import layout
 from tailtrain.planning.actions import Declared, make_plan
 from tailtrain.planning.datasets import PlannedChunk, PlannedDataset
 from tailtrain.planning.document_of import document_of
-from tailtrain.planning.node_config import Templates
 from tailtrain.planning.observed import Hardware, Observation, RunState, UnitState, Unreachable
 from tailtrain.planning.plan import CPU_LOCK, CUDA_LOCK, Material, Plan
 from tailtrain.planning.receipt import Login
 from tailtrain.planning.render import render_plan
 from tailtrain.planning.settings import parse_settings
+from tailtrain.planning.templates import Templates
+from tailtrain.planning.work import CREDENTIALS_MODE
 from tailtrain.spec import NetworkNode, NodeReserve, NodeRole
 from tailtrain.spec.defaults import ALL_NODES
 
 if TYPE_CHECKING:
     from tailtrain.planning.departed import DepartedFound
+    from tailtrain.planning.sourcing import Paths
+    from tailtrain.planning.storage_plan import PlannedStorage
 
 GIB = 2**30
 PROJECT = Path(__file__).parents[2]
@@ -121,6 +124,8 @@ class Situation:
     material: Material = MATERIAL
     observed: dict[str, Observation | Unreachable] = field(default_factory=dict)
     departed: tuple[DepartedFound, ...] = ()
+    storage: PlannedStorage | None = None
+    paths: Paths | None = None
     diff: bool = False
 
     def __post_init__(self) -> None:
@@ -137,6 +142,8 @@ class Situation:
             self.observed,
             {node.hostname: peer_id(node.hostname) for node in self.nodes},
             self.departed,
+            storage=self.storage,
+            paths=self.paths,
         )
 
     def declared(self) -> Declared:
@@ -231,14 +238,19 @@ class Situation:
                 - {path.rpartition("/")[2] for removal in host.removals for path in removal.paths},
                 stray_chunks={},
                 manifests=frozenset(dataset.manifest_id for dataset in self.datasets),
-                units={layout.WORKER_UNIT: UnitState(active=unit, enabled=True)},
+                units={
+                    layout.WORKER_UNIT: UnitState(active=unit, enabled=True),
+                    layout.CHUNKS_UNIT: UnitState(active="active", enabled=True),
+                },
+                credentials=f"{plan.storage.config_sha256} {CREDENTIALS_MODE}" if plan.storage else "",
                 run=run,
             )
         return self
 
     def unit(self, name: str, active: str) -> Situation:
         """A host's worker unit is in another state."""
-        return self.on(name, units={layout.WORKER_UNIT: UnitState(active=active, enabled=True)})
+        units = {**self.answer(name).units, layout.WORKER_UNIT: UnitState(active=active, enabled=True)}
+        return self.on(name, units=units)
 
     def shown_diff(self) -> Situation:
         """The plan is asked for with --diff."""

@@ -11,9 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tailtrain.errors import DeclarationError
-from tailtrain.planning.node_config import NodeLimits, Peer, Templates, worker_document
+from tailtrain.planning.node_config import NodeLimits, Peer, Spans, worker_document
 from tailtrain.planning.placement import Range
 from tailtrain.planning.settings import parse_settings
+from tailtrain.planning.storage_plan import PlannedStorage
+from tailtrain.planning.templates import Templates
 from tests.plans.situations import DATASETS, PROJECT, SETTINGS, templates
 
 LIMITS = NodeLimits(
@@ -53,6 +55,9 @@ def document(text: str, number: float = 12.0) -> dict[str, object]:
         settings=settings,
         datasets=DATASETS,
         placements={"natural": placement, "coding": {}},
+        spans={"natural": {text: Spans([[0, 0, 0, 1]]), f"{text}2": Spans([[0, 1, 3, 7], [9, 0, 9, 4]])}},
+        rclone=text,
+        storage=PlannedStorage(text, text, (text,)),
     )
 
 

@@ -88,7 +88,7 @@ def test_a_configuration_edited_by_hand_is_replaced(garbage: str) -> None:
 CHANGES: dict[str, Callable[[Situation], object]] = {
     "a setting of the training": lambda s: s.with_settings(training={"seed": 18}),
     "fault tolerance": lambda s: s.with_settings(fault_tolerance=False),
-    "the port": lambda s: s.with_settings(worker_port=45002),
+    "the port": lambda s: s.with_settings(worker_port=45003),
     "a node": lambda s: s.add(SEVENTH),
     "declared cores": lambda s: s.declare("judge", cores=2),
     "a reserve": lambda s: s.reserves.update(judge=NodeReserve(cores=1)),

@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from tailtrain.errors import DeclarationError
-from tailtrain.planning.node_config import Templates
 from tailtrain.planning.rehearsal import check_memory, check_templates
+from tailtrain.planning.templates import Templates
 from tailtrain.spec import NodeReserve
 from tests.plans.situations import MATERIAL, NAMES, PROJECT, Situation
 
@@ -53,9 +53,9 @@ def test_all_templates_that_fail_are_told_at_once() -> None:
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("", "does not start the worker"),
-        (SOURCES[UNIT].replace("ExecStart=", "ExecStop="), "does not start the worker"),
-        (SOURCES[UNIT].replace("{{ config }}", "/etc/other.json"), "does not start the worker"),
+        ("", "does not start what it should"),
+        (SOURCES[UNIT].replace("ExecStart=", "ExecStop="), "does not start what it should"),
+        (SOURCES[UNIT].replace("{{ config }}", "/etc/other.json"), "does not start what it should"),
         (SOURCES[UNIT].replace("[Service]", "[Service"), "line 7 of it is no setting of a section"),
         ("Type=exec\n", "line 1 of it is no setting of a section"),
     ],
