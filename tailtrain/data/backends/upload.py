@@ -1,0 +1,163 @@
+"""Bringing packs to a storage backend: built beside, sent, checked by its hash, removed."""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+import time
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from tailtrain.data.backends.listing import COPIES_DIFFER, list_packs
+from tailtrain.data.backends.program import run
+from tailtrain.errors import DataError, StorageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+    from pathlib import Path
+
+    from tailtrain.data.backends.remote import Remote
+    from tailtrain.data.packs import Pack
+
+AT_A_TIME = 4
+"""How many packs lie on this machine's disk and are on their way at a time: at most 4 x 256 MiB."""
+
+_BUILDING = "packs-to-upload"
+_BLOCK = 1 << 20
+# Few tries of a call where S3 doubles its pauses (7 s, 23 s, 51 s ...), rclone's own number where Drive slows
+# down whoever calls too often; and the whole file once more after that.
+_TRIES = {False: ("--low-level-retries=3", "--retries=2"), True: ("--low-level-retries=10", "--retries=3")}
+_FLAGS = (
+    f"--transfers={AT_A_TIME}",
+    "--retries-sleep=2s",
+    "--no-traverse",  # asks for these few names, instead of listing thousands
+    "--drive-chunk-size=16Mi",  # pieces of 8 MiB, the default, spend much of their time on answers
+)
+
+
+@dataclass(frozen=True)
+class Uploaded:
+    """What an upload has sent: packs, bytes, and the seconds that it took."""
+
+    packs: int
+    bytes: int
+    seconds: float
+
+
+def upload(
+    remote: Remote,
+    packs: Sequence[Pack],
+    chunk_dir: Path,
+    work_dir: Path,
+    *,
+    progress: Callable[[int, int], None] | None = None,
+    replace: bool = False,
+) -> Uploaded:
+    """Send the packs that the backend does not have, or not with their size.
+
+    Killed at any time and run again, it sends only what is missing. Every chunk is hashed on its way into a
+    pack, and the backend's own hash of what arrived is compared with ours (by rclone; MD5).
+
+    Args:
+        remote: where to.
+        packs: all that should be there.
+        chunk_dir: has the chunks, by their SHA-256.
+        work_dir: where packs are built, `AT_A_TIME` at a time; what an upload before left there is removed.
+        progress: called with the bytes sent so far and the bytes to send.
+        replace: send all of them, also those that are there with the right size: they are damaged.
+
+    Raises:
+        StorageError: the backend does not take them.
+        DataError: a chunk is missing or damaged here, or there is no room to build packs.
+    """
+    begun = time.monotonic()
+    listing = list_packs(remote)
+    wanted = tuple(packs) if replace else listing.missing(packs)
+    total = sum(pack.size for pack in wanted)
+    if listing.free_bytes is not None and total > listing.free_bytes:
+        raise StorageError(
+            "Google Drive has too little room",
+            field=remote.path,
+            found=f"{listing.free_bytes:,} bytes free",
+            expected=f"{total:,} bytes for {len(wanted)} packs",
+            fix=f"Make room (rclone cleanup {remote.name}: empties the bin)",
+        )
+    sent = 0
+    for first in range(0, len(wanted), AT_A_TIME):
+        batch = wanted[first : first + AT_A_TIME]
+        # Sending a name again changes one of its copies; so where there are several, all go first.
+        doubled = [
+            pack
+            for pack in batch
+            if (replace and pack.name in listing.duplicates) or listing.packs.get(pack.name) == COPIES_DIFFER
+        ]
+        with _built(batch, chunk_dir, work_dir) as folder:
+            if doubled:
+                run(remote, ("delete", remote.packs_path, *(f"--include=/{pack.name}" for pack in doubled)))
+            before = sent
+            run(
+                remote,
+                (
+                    *("copy", str(folder), remote.packs_path),
+                    *(_FLAGS + _TRIES[remote.on_drive]),
+                    *(("--ignore-times",) if replace else ()),
+                ),
+                # What rclone counts includes what it sends twice.
+                progress=lambda done, before=before: (  # type: ignore[misc]
+                    progress(min(before + done, total), total) if progress else None
+                ),
+            )
+        sent += sum(pack.size for pack in batch)
+        if progress:
+            progress(sent, total)
+    return Uploaded(len(wanted), sent, time.monotonic() - begun)
+
+
+@contextmanager
+def _built(packs: Sequence[Pack], chunk_dir: Path, work_dir: Path) -> Iterator[Path]:
+    """A folder with these packs in it, for as long as the block runs."""
+    folder = work_dir / _BUILDING
+    try:
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True, mode=0o700)
+        _require_room(packs, folder)
+        for pack in packs:
+            _build(pack, chunk_dir, folder / pack.name)
+        yield folder
+    except OSError as error:
+        raise DataError("packs cannot be built there", field=str(folder), found=error.strerror) from error
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _require_room(packs: Sequence[Pack], folder: Path) -> None:
+    needed, free = sum(pack.size for pack in packs), shutil.disk_usage(folder).free
+    if needed > free:
+        raise DataError(
+            "there is too little room to build packs",
+            field=str(folder),
+            found=f"{free:,} bytes free",
+            expected=f"{needed:,} bytes",
+            fix="Make room on this machine, then run it again",
+        )
+
+
+def _build(pack: Pack, chunk_dir: Path, path: Path) -> None:
+    with path.open("wb") as target:
+        for sha256, size in pack.chunks:
+            digest = hashlib.sha256()
+            written = 0
+            try:
+                with (chunk_dir / sha256).open("rb") as source:
+                    while block := source.read(_BLOCK):
+                        digest.update(block)
+                        written += target.write(block)
+            except FileNotFoundError:
+                written = -1
+            if written != size or digest.hexdigest() != sha256:
+                raise DataError(
+                    "a chunk on this machine is missing or damaged",
+                    field=str(chunk_dir / sha256),
+                    fix="Cut the data set again: remove that folder, and run it again",
+                )
