@@ -1,4 +1,4 @@
-"""Packs: what lies where follows from the list of chunks alone; nothing is lost or larger than it should be."""
+"""Packs: what lies where follows from the list of chunks alone; nothing is lost or too large."""
 
 from __future__ import annotations
 
