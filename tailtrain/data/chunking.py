@@ -15,20 +15,18 @@ manifest names those that it was made with.
 
 from __future__ import annotations
 
-import hashlib
-import os
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, BinaryIO
+from contextlib import closing
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
+from tailtrain.data.chunkfiles import ChunkWriter
 from tailtrain.data.look import look_at
 from tailtrain.data.manifest import ChunkFile, Manifest
-from tailtrain.data.reading import chunk_schema, file_sha256, read_batches, text_spans
+from tailtrain.data.reading import chunk_schema, file_sha256, modest_memory, read_batches, text_spans
 from tailtrain.data.split import Split, Totals, decide
-from tailtrain.data.verify import TEMPORARY
 from tailtrain.errors import DataError
 
 if TYPE_CHECKING:
@@ -71,8 +69,9 @@ def cut(
     before = look_at(file.path)
     digest = file_sha256(file)
     counter = _Counter(2 * file.records, progress)
-    split, totals = decide(read_batches(file), heldout_fraction, counter.add)
-    train, heldout, byte_counts = _write(file, chunk_dir, split, totals, counter)
+    with modest_memory():
+        split, totals = decide(read_batches(file), heldout_fraction, counter.add)
+        train, heldout, byte_counts = _write(file, chunk_dir, split, totals, counter)
     if look_at(file.path) != before:
         raise DataError(
             "the data set's file changed while it was cut", field=str(file.path), fix="Run it again."
@@ -110,18 +109,29 @@ def _write(
     byte_counts = [0] * 256
     try:
         chunk_dir.mkdir(parents=True, exist_ok=True)
-        train = _Side("train", chunk_dir, schema, *limits)
-        heldout = _Side("heldout", chunk_dir, schema, *limits)
-        for batch in read_batches(file):
-            mask = pa.array(split.mask(batch), pa.bool_())
-            to_train = batch.filter(pc.invert(mask))
-            _count_bytes(to_train, byte_counts)
-            train.add(to_train)
-            heldout.add(batch.filter(mask))
-            counter.add(batch.num_rows)
-        return train.finish(), heldout.finish(), tuple(byte_counts)
+        with (
+            closing(ChunkWriter("train", chunk_dir, schema, *limits)) as train,
+            closing(ChunkWriter("heldout", chunk_dir, schema, *limits)) as heldout,
+        ):
+            for batch in read_batches(file):
+                to_train, to_hold_out = _parted(batch, split.mask(batch))
+                _count_bytes(to_train, byte_counts)
+                train.add(to_train)
+                heldout.add(to_hold_out)
+                counter.add(batch.num_rows)
+            return train.finish(), heldout.finish(), tuple(byte_counts)
     except OSError as error:
         raise DataError("a chunk cannot be written", field=str(chunk_dir), found=error.strerror) from error
+
+
+def _parted(batch: pa.RecordBatch, mask: list[bool]) -> tuple[pa.RecordBatch, pa.RecordBatch]:
+    """Give the records to train on and those to hold out; nothing is copied where all go one way."""
+    if not any(mask):
+        return batch, batch.slice(0, 0)
+    if all(mask):
+        return batch.slice(0, 0), batch
+    held = pa.array(mask, pa.bool_())
+    return batch.filter(pc.invert(held)), batch.filter(held)
 
 
 @dataclass
@@ -134,103 +144,6 @@ class _Counter:
         self.done += records
         if self.progress:
             self.progress(self.done, self.total)
-
-
-@dataclass
-class _Side:
-    """One side of the split: gathers records until a chunk is full, and writes it."""
-
-    name: str
-    folder: Path
-    schema: pa.Schema
-    max_rows: int
-    max_bytes: int
-    chunks: list[ChunkFile] = field(default_factory=list)
-    _parts: list[pa.RecordBatch] = field(default_factory=list)
-    _rows: int = 0
-    _bytes: int = 0
-    _before: int = 0
-
-    def add(self, batch: pa.RecordBatch) -> None:
-        """Take records in; where one fills the chunk is decided by the records alone, not by the batches."""
-        _, spans = text_spans(batch)
-        start = 0
-        for row in range(batch.num_rows):
-            size = spans[row + 1] - spans[row]
-            if self._rows and (self._rows == self.max_rows or self._bytes + size > self.max_bytes):
-                self._parts.append(batch.slice(start, row - start))
-                self._flush()
-                start = row
-            self._rows += 1
-            self._bytes += size
-        self._parts.append(batch.slice(start))
-
-    def finish(self) -> tuple[ChunkFile, ...]:
-        """Write what is left and give all chunks."""
-        if self._rows:
-            self._flush()
-        return tuple(self.chunks)
-
-    def _flush(self) -> None:
-        table = pa.Table.from_batches([part for part in self._parts if part.num_rows], self.schema)
-        # The position makes every chunk's name its own, even where all records are equal.
-        about = {"tailtrain.side": self.name, "tailtrain.first_record": str(self._before)}
-        self.chunks.append(_write_chunk(table, about, self.folder))
-        self._before += self._rows
-        self._parts, self._rows, self._bytes = [], 0, 0
-
-
-class _HashingFile:
-    """A file that hashes what is written to it, so that a chunk is named without reading it again."""
-
-    def __init__(self, stream: BinaryIO) -> None:
-        self._stream = stream
-        self.digest = hashlib.sha256()
-        self.size = 0
-        self.closed = False
-
-    def write(self, data: bytes) -> int:
-        self.digest.update(data)
-        self.size += len(data)
-        return self._stream.write(data)
-
-    def flush(self) -> None:
-        self._stream.flush()
-
-
-def _write_chunk(table: pa.Table, about: dict[str, str], folder: Path) -> ChunkFile:
-    temporary = folder / f"{TEMPORARY}{os.getpid()}-{about['tailtrain.side']}"
-    try:
-        with temporary.open("wb") as stream:
-            hashing = _HashingFile(stream)
-            with pq.ParquetWriter(
-                pa.PythonFile(hashing, mode="w"),
-                table.schema,
-                compression="zstd",
-                compression_level=3,
-                write_statistics=False,
-                use_dictionary=[name for name in table.schema.names if name != "text"],
-                store_schema=False,
-                version="2.6",
-                data_page_version="1.0",
-            ) as writer:
-                writer.write_table(table, row_group_size=table.num_rows)
-                writer.add_key_value_metadata(about)
-        # Not flushed to the disk one by one, which takes longer than cutting: chunks can be cut again, the
-        # cache compares sizes before each use, and a node believes nothing that it has not hashed.
-        name = hashing.digest.hexdigest()
-        if not _is_right(folder / name, name, hashing.size):
-            temporary.replace(folder / name)
-    finally:
-        temporary.unlink(missing_ok=True)
-    return ChunkFile(name, hashing.size, table.num_rows)
-
-
-def _is_right(path: Path, digest: str, size: int) -> bool:
-    if path.is_symlink() or not path.is_file() or path.stat().st_size != size:
-        return False
-    with path.open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest() == digest
 
 
 def _count_bytes(batch: pa.RecordBatch, counts: list[int]) -> None:
