@@ -1,42 +1,22 @@
 """Looks for what tailtrain has put on a host: runs there as plain Python, and changes nothing.
 
-Its source is sent to the host, before that of `undo_program`, and uses nothing but the standard library. All
-places come with the request.
+Its source is sent to the host after those of `files_program` and `lock_program`, before that of
+`undo_program`, and uses nothing but the standard library. All places come with the request.
 """
 
 from __future__ import annotations
 
 import glob
 import grp
-import json
 import os
 import pwd
 import re
-import stat
 import subprocess
-from typing import Any
 
-Document = dict[str, Any]
+from tailtrain.fleet.files_program import Document, read, read_json
+from tailtrain.fleet.lock_program import observed_lock
+
 STOP_SECONDS = 90
-
-
-def read(path: str) -> str | None:
-    """The text of a file, None where there is none or it is no text. Links and pipes are no files here."""
-    try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW)
-        with os.fdopen(descriptor, encoding="utf-8") as file:
-            return file.read() if stat.S_ISREG(os.fstat(descriptor).st_mode) else None
-    except (OSError, UnicodeDecodeError):
-        return None
-
-
-def read_json(path: str) -> Document:
-    """A JSON object from a file, empty where there is none."""
-    try:
-        document = json.loads(read(path) or "{}")
-    except ValueError:
-        return {}
-    return document if isinstance(document, dict) else {}
 
 
 def size_of(path: str) -> int:
@@ -185,5 +165,6 @@ def look(request: Document) -> Document:
         "run_id": str(read_json(request["config"]).get("run_id", "")),
         "runs": runs(request["runs"]),
         "receipt": read(request["receipt"]),
+        "lock": observed_lock(),
         "left": packages(request["packages"]),
     }

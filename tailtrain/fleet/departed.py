@@ -13,9 +13,7 @@ from gevent.pool import Pool
 from pyinfra.api import Config, Inventory, State
 from pyinfra.api.exceptions import ConnectError
 
-from tailtrain.errors import FleetError
-from tailtrain.fleet import lock_program, remote, undo
-from tailtrain.fleet.lock import holder_of
+from tailtrain.fleet import undo
 from tailtrain.fleet.membership import membership
 from tailtrain.planning.departed import DepartedFound
 from tailtrain.planning.observed import Unreachable
@@ -27,7 +25,6 @@ if TYPE_CHECKING:
 
     from pyinfra.api.host import Host
 
-    from tailtrain.planning.observed import LockHolder
     from tailtrain.planning.receipt import Login
     from tailtrain.planning.undoing import Belongings
 
@@ -126,32 +123,16 @@ def for_planning(
         declared: peer ids of the inventory's hosts. A host with one of them is the same machine, reached in
             another way: it has not left.
     """
-    locks = _locks(host for host in found.values() if not isinstance(host, str))
     return tuple(
-        _for_planning(name, logins[name], answer, locks.get(name))
+        _for_planning(name, logins[name], answer)
         for name, answer in look(found).items()
         if isinstance(answer, Unreachable) or not answer.receipt or answer.receipt.peer_id not in declared
     )
 
 
-def _locks(hosts: Iterable[Host]) -> dict[str, LockHolder | None]:
-    """Who deploys from each host as its primary; a host that does not say so has nobody."""
-
-    def ask(host: Host) -> tuple[str, LockHolder | None]:
-        request = {"do": "look", "folder": lock_program.FOLDER}
-        try:
-            return host.name, holder_of(remote.ask(host, (lock_program,), request))
-        except FleetError:
-            return host.name, None
-
-    return dict(Pool(64).imap_unordered(ask, hosts))
-
-
-def _for_planning(
-    name: str, login: Login, answer: Belongings | Unreachable, lock: LockHolder | None
-) -> DepartedFound:
+def _for_planning(name: str, login: Login, answer: Belongings | Unreachable) -> DepartedFound:
     if isinstance(answer, Unreachable):
-        return DepartedFound(name, login, gone=_gone(name), unreachable=answer.reason)
+        return DepartedFound(name, login, gone=not current_netmap().named(name), unreachable=answer.reason)
     run = answer.unfinished
     return DepartedFound(
         name,
@@ -161,12 +142,5 @@ def _for_planning(
         working=answer.busy and answer.superuser,
         run=run.run_id if run else "",
         bytes=None if answer.nothing or answer.obstacle else answer.bytes,
-        lock=lock,
+        lock=answer.lock,
     )
-
-
-def _gone(name: str) -> bool:
-    """Whether the tailnet has no machine of that name; that more than one has it is another matter."""
-    netmap = current_netmap()
-    everyone = (netmap.me, *netmap.peers)
-    return all(name.lower() not in {peer.name, peer.host_name.lower(), peer.dns_name} for peer in everyone)

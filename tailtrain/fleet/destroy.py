@@ -15,6 +15,7 @@ from gevent.pool import Pool
 
 from tailtrain.errors import DeclarationError, FleetError
 from tailtrain.fleet import departed, lock, lock_program, remote, transfer, undo
+from tailtrain.fleet.datasets import WORK_DIR
 from tailtrain.planning.departed import departed_names
 from tailtrain.planning.observed import Unreachable
 from tailtrain.planning.receipt import receipts_of
@@ -163,6 +164,6 @@ def _fetched(project: Path, hosts: Iterable[UndoHost]) -> Iterator[str]:
         run.run_id: run.model_sha256 for host in hosts for run in host.belongings.runs if run.model_sha256
     }
     for run_id, sha256 in wanted.items():
-        model = project / ".tailtrain" / "runs" / run_id / "final" / "model.safetensors"
+        model = project / WORK_DIR / "runs" / run_id / "final" / "model.safetensors"
         if model.is_file() and transfer.described(model).sha256 == sha256:
             yield sha256

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 import click
 from pyinfra.api.state import BaseStateCallback
 
+from tailtrain.planning.text import WIDTH
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
     from collections.abc import Set as AbstractSet
@@ -19,9 +21,9 @@ if TYPE_CHECKING:
 
     from tailtrain.planning.plan import Plan
 
+
 FAILURE = "failure"
 """Where a host's `connector_data` keeps what the operation that failed on it said."""
-_WIDTH = 80
 
 
 @dataclass(frozen=True)
@@ -92,9 +94,9 @@ def render_results(results: Sequence[HostResult], following: str) -> str:
     lines = ["Results"]
     for result in results:
         start = f"  {result.name:<{widths[0]}}  {result.result:<{widths[1]}}  "
-        indent = " " * min(len(start), _WIDTH // 2)
+        indent = " " * min(len(start), WIDTH // 2)
         detail = "".join(sign if sign.isprintable() else " " for sign in result.detail)
-        lines += textwrap.wrap(start + detail, _WIDTH, subsequent_indent=indent, break_on_hyphens=False)
+        lines += textwrap.wrap(start + detail, WIDTH, subsequent_indent=indent, break_on_hyphens=False)
     return "\n".join([*lines, f"Next: {following}", ""])
 
 

@@ -11,6 +11,7 @@ from gevent.pool import Pool
 
 from tailtrain.errors import DeclarationError, FleetError
 from tailtrain.fleet import remote, transfer
+from tailtrain.fleet.datasets import WORK_DIR
 from tailtrain.fleet.declared import declared_fleet
 from tailtrain.fleet.report import REPORT
 from tailtrain.planning import layout
@@ -127,7 +128,7 @@ def saved_report(state: State) -> dict[str, Any]:
         DeclarationError: there is none.
     """
     declared_fleet(state.inventory)
-    folder = Path(state.cwd or Path.cwd()) / ".tailtrain" / "runs"
+    folder = Path(state.cwd or Path.cwd()) / WORK_DIR / "runs"
     found = sorted(folder.glob(f"*/{REPORT}"), key=lambda path: path.stat().st_mtime)
     if not found:
         raise DeclarationError(

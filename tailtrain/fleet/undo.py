@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 from gevent.pool import Pool
 
 from tailtrain.errors import FleetError
-from tailtrain.fleet import belongings_program, remote, undo_program
+from tailtrain.fleet import belongings_program, files_program, lock_program, remote, undo_program
+from tailtrain.fleet.lock import holder_of
 from tailtrain.fleet.steps import must
 from tailtrain.planning import layout
 from tailtrain.planning.environment import FINISHED
@@ -26,7 +27,8 @@ FOLDERS = (layout.CONFIG_DIR, layout.ENVIRONMENT_DIR, layout.CODE_DIR, layout.ST
 """What is removed, in this order: without its configuration nothing of the rest can start."""
 
 _REMOVAL_SECONDS = 900
-_PROGRAM = (belongings_program, undo_program)
+PROGRAM = (files_program, lock_program, belongings_program, undo_program)
+"""The modules that look and remove, in the order in which a host needs them."""
 
 
 def undo_request(mode: str, *, keep_runs: bool = False) -> dict[str, object]:
@@ -59,7 +61,7 @@ def undo_request(mode: str, *, keep_runs: bool = False) -> dict[str, object]:
 def look(host: Host) -> Belongings | Unreachable:
     """What of ours is on a connected host."""
     try:
-        reply = remote.ask(host, _PROGRAM, undo_request("look"), timeout=180)
+        reply = remote.ask(host, PROGRAM, undo_request("look"), timeout=180)
     except FleetError as error:
         return Unreachable(host.name, str(error).removeprefix(f"{host.name}: "))
     return _belongings(host.name, reply)
@@ -83,6 +85,7 @@ def _belongings(name: str, reply: Mapping[str, Any]) -> Belongings:
         runs=tuple(KeptRun(**run) for run in reply["runs"]),
         receipt=read_receipt(reply["receipt"], name),
         left=tuple(reply["left"]),
+        lock=holder_of(reply["lock"]),
     )
 
 
@@ -112,7 +115,7 @@ def clean(host: Host, *, keep_runs: bool = False) -> None:
     """
     request = undo_request("remove", keep_runs=keep_runs)
     try:
-        stuck = remote.ask(host, _PROGRAM, request, timeout=_REMOVAL_SECONDS)["stuck"]
+        stuck = remote.ask(host, PROGRAM, request, timeout=_REMOVAL_SECONDS)["stuck"]
     except FleetError as error:
         raise FleetError(
             "the removal did not come to its end",

@@ -1,8 +1,9 @@
 """Removes what tailtrain has put on a host: runs there as plain Python.
 
-Its source is sent to the host, after that of `belongings_program`, and uses nothing but the standard library.
-What it prints is read by `tailtrain.fleet.undo`. It stops halfway as harmlessly as it can: what vouches for a
-folder goes first, so that no half of one looks whole, and the same request finishes the work.
+Its source is sent to the host, after those of `belongings_program` and what that needs, and uses nothing but
+the standard library. What it prints is read by `tailtrain.fleet.undo`. It stops halfway as harmlessly as it
+can: what vouches for a folder goes first, so that no half of one looks whole, and the same request finishes
+the work.
 """
 
 from __future__ import annotations
@@ -15,9 +16,9 @@ import signal
 import subprocess
 import sys
 import time
+from typing import TYPE_CHECKING
 
 from tailtrain.fleet.belongings_program import (
-    Document,
     account_of,
     group_of,
     look,
@@ -26,6 +27,9 @@ from tailtrain.fleet.belongings_program import (
     unit_files,
     unit_state,
 )
+
+if TYPE_CHECKING:
+    from tailtrain.fleet.files_program import Document
 
 _STEP_SECONDS = 0.1
 

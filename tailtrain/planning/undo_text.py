@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import textwrap
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from tailtrain.planning import layout
 from tailtrain.planning.parts import counted, megabytes
-from tailtrain.planning.text import table
+from tailtrain.planning.text import printable, table, wrapped
 from tailtrain.planning.undoing import DATA, PROGRAMS, UndoHost, UndoPlan, Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from tailtrain.planning.undoing import EndingRun, LostModel
-
-WIDTH = 80
 
 
 def render_undo(plan: UndoPlan) -> str:
@@ -31,7 +28,7 @@ def render_undo(plan: UndoPlan) -> str:
         [undo_summary(plan)],
     ]
     lines = [line for section in sections if section for line in (*section, "")]
-    return "".join(f"{_printable(line)}\n" for line in lines[:-1])
+    return "".join(f"{printable(line)}\n" for line in lines[:-1])
 
 
 def undo_summary(plan: UndoPlan) -> str:
@@ -87,8 +84,8 @@ def _steps(plan: UndoPlan) -> list[str]:
         shared.setdefault(host.steps, []).append(host.name)
     lines = []
     for steps, names in shared.items():
-        lines += _wrapped(f"on {', '.join(names)}", "")
-        lines += [line for step in steps for line in _wrapped(step, "  ")]
+        lines += wrapped(f"on {', '.join(names)}")
+        lines += [line for step in steps for line in wrapped(step, indent=2)]
     return lines
 
 
@@ -101,7 +98,7 @@ def _standing(host: UndoHost) -> Iterator[str]:
     else:
         return
     for line in host.obstacle.splitlines():
-        yield from _wrapped(line, "  ")
+        yield from wrapped(line, indent=2)
     if host.verdict is Verdict.UNKNOWN and host.role == "departed":
         yield "  once the others are undone nobody knows of it: to undo it later, put it"
         yield "  back into the inventory and name it"
@@ -117,7 +114,7 @@ def _left(plan: UndoPlan) -> Iterator[str]:
         if host.belongings.left:
             packages.setdefault(", ".join(host.belongings.left), []).append(host.name)
     for names, hosts in packages.items():
-        yield from _wrapped(f"packages {names}: others may use them by now (on {', '.join(hosts)})", "  ")
+        yield from wrapped(f"packages {names}: others may use them by now (on {', '.join(hosts)})", indent=2)
     yield "  what the workers have written to the system's log"
     for host in plan.undone:
         if host.kept:
@@ -126,8 +123,9 @@ def _left(plan: UndoPlan) -> Iterator[str]:
             yield f"  {host.name}: {runs}, {size}, and the account that owns them"
     again = [host.name for host in plan.undone if host.role != "departed"]
     if again:
-        yield from _wrapped(
-            f"in the inventory, so the next deploy is a first install there: {', '.join(again)}", "  "
+        names = ", ".join(again)
+        yield from wrapped(
+            f"in the inventory, so the next deploy is a first install there: {names}", indent=2
         )
 
 
@@ -149,34 +147,16 @@ def _ending(run: EndingRun, *, keep: bool) -> Iterable[str]:
         then = "it stops; the next deploy resumes it"
     else:
         then = "it ends there and cannot be resumed"
-    return _wrapped(f"run {run.run_id}, {state} {where} on {', '.join(run.hosts)}: {then}", "  ")
+    return wrapped(f"run {run.run_id}, {state} {where} on {', '.join(run.hosts)}: {then}", indent=2)
 
 
 def _lost(model: LostModel) -> Iterator[str]:
-    yield from _wrapped(
+    yield from wrapped(
         f"the model of run {model.run_id}, {megabytes(model.bytes)} on {', '.join(model.hosts)}, has not been"
         " fetched from here",
-        "  ",
+        indent=2,
     )
     yield "    to have it: tailtrain fetch FOLDER" if model.fetchable else "    to keep it there: --keep-runs"
-
-
-def _wrapped(text: str, indent: str) -> list[str]:
-    return textwrap.wrap(
-        text,
-        WIDTH,
-        initial_indent=indent,
-        subsequent_indent=f"{indent}  ",
-        break_long_words=False,
-        break_on_hyphens=False,
-    )
-
-
-def _printable(line: str) -> str:
-    """A line without anything that a terminal would obey: some of it comes from hosts."""
-    return "".join(
-        sign if sign.isprintable() else sign.encode("unicode_escape").decode("ascii") for sign in line
-    )
 
 
 class Result(StrEnum):
@@ -210,5 +190,5 @@ def render_outcomes(plan: UndoPlan, outcomes: Sequence[Outcome]) -> str:
         ([name for name in done if name in keeping], "nothing of tailtrain's but the runs"),
     ):
         if names:
-            lines += ["", *_wrapped(f"Looked again: {rest} is left on {', '.join(names)}.", "")]
-    return "".join(f"{_printable(line)}\n" for line in lines)
+            lines += ["", *wrapped(f"Looked again: {rest} is left on {', '.join(names)}.")]
+    return "".join(f"{printable(line)}\n" for line in lines)

@@ -12,7 +12,7 @@ from tailtrain.planning.observed import Unreachable
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from tailtrain.planning.observed import UnitState
+    from tailtrain.planning.observed import LockHolder, UnitState
     from tailtrain.planning.receipt import Receipt
 
 
@@ -34,7 +34,8 @@ class Belongings:
 
     `units` are those that have a file there; `places` maps each folder of ours that exists to the bytes in
     it (a folder inside another one counts in both). `unexpected` says why nothing must be removed there.
-    `run` is the run that the worker is configured for. `left` are packages that a deploy may have installed.
+    `run` is the run that the worker is configured for. `left` are packages that a deploy may have installed,
+    `lock` is who deploys from there.
     """
 
     node: str
@@ -48,6 +49,7 @@ class Belongings:
     runs: tuple[KeptRun, ...] = ()
     receipt: Receipt | None = None
     left: tuple[str, ...] = ()
+    lock: LockHolder | None = None
 
     @property
     def nothing(self) -> bool:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import shlex
-import textwrap
 from datetime import datetime  # msgspec reads the annotations
 from typing import TYPE_CHECKING
 
 import msgspec
 
-from tailtrain.planning.text import table
+from tailtrain.planning.text import printable, table, wrapped
 from tailtrain.tailnet.credentials import HOW_TO_SET
 from tailtrain.tailnet.devices import SYSTEM_NAMES, obstacle
 from tailtrain.tailnet.preflight import EXPIRY_NOTICE
@@ -21,7 +20,6 @@ if TYPE_CHECKING:
 
 VERSION = 1
 ORDINARY_INVENTORY = "inventory.py"
-WIDTH = 80
 ONLY_THE_API_KNOWS = "machines that the policy hides from this one, and whether one waits to be approved"
 _SPANS = ((86_400, "d"), (3_600, "h"), (60, "min"))
 
@@ -133,7 +131,7 @@ def render_listing(listing: Listing) -> str:
         ]
         rows.append(row + [", ".join(device.tags)] * tagged)
     lines = [*table(rows, indent=0), *_sections(listing)]
-    return "".join(f"{_printable(line)}\n" for line in lines)
+    return "".join(f"{printable(line)}\n" for line in lines)
 
 
 def _sections(listing: Listing) -> Iterator[str]:
@@ -164,11 +162,7 @@ def _sections(listing: Listing) -> Iterator[str]:
         yield "There is no inventory yet. To write one from these machines: tailtrain init"
     if not listing.admin_api:
         yield ""
-        yield from _wrapped(f"Not known without Tailscale's admin API: {ONLY_THE_API_KNOWS}. {HOW_TO_SET}.")
-
-
-def _wrapped(text: str) -> list[str]:
-    return textwrap.wrap(text, WIDTH, break_long_words=False, break_on_hyphens=False)
+        yield from wrapped(f"Not known without Tailscale's admin API: {ONLY_THE_API_KNOWS}. {HOW_TO_SET}.")
 
 
 def _state(device: Device, now: datetime) -> str:
@@ -194,8 +188,3 @@ def _span(seconds: float) -> str:
         if seconds >= span:
             return f"{seconds // span:.0f} {unit}"
     return f"{max(seconds, 0):.0f} s"
-
-
-def _printable(line: str) -> str:
-    """A line without anything that a terminal would obey: some of it comes from other machines."""
-    return "".join(sign if sign.isprintable() else "?" for sign in line)

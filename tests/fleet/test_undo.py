@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from tailtrain.data import send
-from tailtrain.fleet import belongings_program, undo, undo_program
+from tailtrain.fleet import undo
 from tailtrain.planning import layout
 
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="mounting needs root")
@@ -56,7 +56,7 @@ class Machine:
         words[-1] = prelude + words[-1]
         done = subprocess.run(
             [*around, *words],
-            input=send.program(belongings_program, undo_program) + json.dumps(request).encode() + b"\n",
+            input=send.program(*undo.PROGRAM) + json.dumps(request).encode() + b"\n",
             capture_output=True,
             check=False,
         )
