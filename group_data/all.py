@@ -6,7 +6,7 @@ version cannot carry out, the nearest one that it can.
 
 distribution_strategy = "dataParallel"
 coordination_protocol = "decentralized"
-storage_backend = "local"
+storage_backend = "local"  # this machine sends; "s3" and "googleDriveTopological" use `storage`, see below
 resource_allocation = "declared_cores"
 load_balancing = "static"
 data_sharding = True
@@ -19,6 +19,13 @@ datasets = {
     "coding": ".tailtrain/demo/code.parquet",
 }
 heldout_fraction = 0.02
+
+# How many nodes have each chunk. Above 1, nothing is lost with a node: the others train its records.
+replicas = 2
+
+# Where storage_backend "s3" or "googleDriveTopological" keeps the data: a remote of rclone's configuration and a
+# folder there (docs/storage.md). Its credentials are read from rclone's own file, or from the environment.
+# storage = {"remote": "name:folder", "http_proxy": None, "ca_certificate": None}
 
 # A byte-level transformer; the sizes decide its parameters and its memory.
 model = {"layers": 4, "width": 128, "heads": 4, "context": 128}
