@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-from dataclasses import asdict
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
@@ -109,11 +108,9 @@ def _require_ready(plan: Plan) -> None:
         LockedError: somebody else is deploying.
         GateError: the primary or too many hosts are away.
     """
-    from tailtrain.fleet.gate import require_quorum
-    from tailtrain.fleet.lock import locked
+    from tailtrain.fleet.gate import require_nobody, require_quorum
 
-    if plan.lock:
-        raise locked(plan.primary.node.hostname, asdict(plan.lock))
+    require_nobody(plan)
     require_quorum(plan, "connecting", set())
 
 

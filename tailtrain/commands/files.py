@@ -25,17 +25,18 @@ def read_text(path: Path) -> str:
         raise DeclarationError("is no text in UTF-8", field=str(path)) from None
 
 
-def write_text(path: Path, text: str) -> None:
+def write_text(path: Path, text: str, *, mode: int | None = None) -> None:
     """Write a file, or leave it as it is: beside it first, flushed to the disk, then renamed.
 
-    A link stays a link, and a file's mode stays as it is.
+    A link stays a link, and a file's mode stays as it is where none is given.
 
     Raises:
         DeclarationError: it cannot be written.
     """
     target = path.resolve()
     try:
-        mode = target.stat().st_mode if target.exists() else ORDINARY_MODE
+        if mode is None:
+            mode = target.stat().st_mode if target.exists() else ORDINARY_MODE
         target.parent.mkdir(parents=True, exist_ok=True)
         number, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
         try:

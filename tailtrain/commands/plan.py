@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-import os
-import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
+from tailtrain.commands.files import write_text
 from tailtrain.commands.shared import cooperate, inventory_option
 from tailtrain.errors import DeclarationError
 from tailtrain.exit_codes import EXIT_CHANGES, EXIT_LOCKED, EXIT_NO_CHANGES, EXIT_UNKNOWN_HOSTS
 
 if TYPE_CHECKING:
     from tailtrain.planning.document import PlanDocument
+
+OWNER_ALONE = 0o600
+"""A plan names hosts, paths and files: it is nobody else's business."""
 
 
 @click.command()
@@ -46,7 +48,7 @@ def plan(ctx: click.Context, inventory: Path, *, diff: bool, as_json: bool, out:
         found = session.begin(state).plan
     document = document_of(found, diffs=diff or as_json or out is not None)
     if out:
-        save(out, encode(document))
+        write_text(out, encode(document).decode(), mode=OWNER_ALONE)
     text = encode(document).decode() if as_json else render_plan(document, diff=diff, read_only=True)
     click.echo(text, nl=False)
     if out:
@@ -67,23 +69,3 @@ def exit_code(document: PlanDocument) -> int:
     if has_unknown(document):
         return EXIT_UNKNOWN_HOSTS
     return EXIT_CHANGES if document.changes else EXIT_NO_CHANGES
-
-
-def save(path: Path, content: bytes) -> None:
-    """Put a file in place whole or not at all, for its owner alone to read.
-
-    Raises:
-        DeclarationError: it cannot be written there.
-    """
-    temporary = None
-    try:
-        with tempfile.NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}.", delete=False) as stream:
-            temporary = Path(stream.name)
-            stream.write(content)
-            stream.flush()
-            os.fsync(stream.fileno())
-        temporary.replace(path)
-    except OSError as error:
-        if temporary:
-            temporary.unlink(missing_ok=True)
-        raise DeclarationError("the plan cannot be saved", field=str(path), found=error.strerror) from None

@@ -56,6 +56,16 @@ def require_quorum(plan: Plan, operation: str, failed: AbstractSet[str]) -> None
         )
 
 
+def require_nobody(plan: Plan) -> None:
+    """Nobody was deploying when a plan was made, on whichever host: what they did is not in the plan.
+
+    Raises:
+        LockedError: naming who was.
+    """
+    if plan.lock is not None:
+        raise locked(plan.primary.node.hostname, asdict(plan.lock))
+
+
 class Gate(BaseStateCallback):
     """Lets one deploy at a time begin, and stops it when those who are left cannot carry it.
 
@@ -96,16 +106,6 @@ class Gate(BaseStateCallback):
         if left is not None:
             click.echo(f"    took over the deploy lock of a process that is gone: {left}", err=True)
 
-    def _require_nobody(self) -> None:
-        """Nobody was deploying when the plan was made, on whichever host: what they did is not in the plan.
-
-        Raises:
-            LockedError: naming who was.
-        """
-        holder = self._plan.lock
-        if holder is not None:
-            raise locked(self._plan.primary.node.hostname, asdict(holder))
-
     def operation_start(self, state: State, op_hash: str) -> None:  # type: ignore[override]
         """Called by pyinfra before an operation runs on any host.
 
@@ -114,7 +114,7 @@ class Gate(BaseStateCallback):
         """
         try:
             if not self._begun:
-                self._require_nobody()
+                require_nobody(self._plan)
             self.require_lock()
         except TailtrainError as error:
             self._refuse(error)

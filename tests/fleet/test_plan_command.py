@@ -12,7 +12,8 @@ import pytest
 from click.testing import CliRunner
 
 from tailtrain.cli import main
-from tailtrain.commands.plan import exit_code, save
+from tailtrain.commands.files import write_text
+from tailtrain.commands.plan import OWNER_ALONE, exit_code
 from tailtrain.errors import DeclarationError
 from tailtrain.planning.document import decode, encode
 from tailtrain.planning.document_of import document_of
@@ -25,7 +26,7 @@ def test_a_saved_plan_is_for_its_owner_alone_and_replaces_the_one_before(tmp_pat
     path.write_text("an older one")
     path.chmod(0o644)
     document = document_of(Situation().plan())
-    save(path, encode(document))
+    write_text(path, encode(document).decode(), mode=OWNER_ALONE)
     assert decode(path.read_bytes()) == document
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert list(tmp_path.iterdir()) == [path]
@@ -35,8 +36,8 @@ def test_a_plan_that_cannot_be_saved_leaves_nothing_behind(tmp_path: Path) -> No
     folder = tmp_path / "plan.json"
     folder.mkdir()
     (folder / "x").touch()
-    with pytest.raises(DeclarationError, match="cannot be saved"):
-        save(folder, b"{}")
+    with pytest.raises(DeclarationError, match="cannot be written"):
+        write_text(folder, "{}", mode=OWNER_ALONE)
     assert list(tmp_path.iterdir()) == [folder]
 
 
