@@ -95,7 +95,7 @@ def _send(host: Host, wanted: Sequence[PlannedChunk]) -> None:
     sent = transfer.send_paths(host, layout.CHUNK_DIR, files)
     if sent.bytes >= LEAST_MEASURED and sent.seconds:
         now.rates[host.name] = sent.bytes / sent.seconds
-    now.count_source(host.name, CONTROL_MACHINE, len(wanted), sent.bytes)
+    _tell(host, [(CONTROL_MACHINE, sent.received, sent.bytes)])
 
 
 def _fetch(host: Host, wanted: Sequence[Delivery]) -> None:
@@ -182,17 +182,25 @@ def _request(now: Session, host: Host, wanted: Sequence[Delivery]) -> dict[str, 
     }
 
 
+def _tell(host: Host, given: Sequence[tuple[str, int, int]]) -> None:
+    """Say how many chunks, of how many bytes, came to a host from each source."""
+    parts = [
+        f"{counted(chunks, 'chunk')} ({megabytes(size)}) from {name}"
+        for name, chunks, size in given
+        if chunks
+    ]
+    if parts:
+        click.echo(f"    {host.name}: {', '.join(parts)}", err=True)
+
+
 def _say(now: Session, host: Host, answer: dict[str, Any]) -> None:
     """Where the chunks came from, and what came from elsewhere than planned, or not at all."""
     backend = now.plan.storage.path if now.plan.storage else REMOTE
-    parts = []
-    for source, given in answer["sources"].items():
-        name = backend if source == REMOTE else source
-        now.count_source(host.name, name, given["chunks"], given["bytes"])
-        parts.append(f"{counted(given['chunks'], 'chunk')} ({megabytes(given['bytes'])}) from {name}")
-    if parts:
-        click.echo(f"    {host.name}: {', '.join(parts)}", err=True)
     names = {REMOTE: backend}
+    _tell(
+        host,
+        [(names.get(name, name), got["chunks"], got["bytes"]) for name, got in answer["sources"].items()],
+    )
     for planned, used in answer["instead"].items():
         for source, number in used.items():
             there, here = names.get(planned, planned), names.get(source, source)

@@ -55,8 +55,7 @@ class Session:
     done with. `verified` says whether all hosts were found to have what is their own (None: not asked yet).
     `reports` fills after training with each node's last status, `rates` with bytes per second to a host.
     `gate` stands in a deploy, not where a plan is only looked at. `storage` is the backend, `mended` the
-    chunks that were damaged there and are uploaded again; `sources` has, by host and source, the chunks and
-    bytes that came from there.
+    chunks that were damaged there and are uploaded again.
     """
 
     project: Path
@@ -73,7 +72,6 @@ class Session:
     gate: Gate | None = None
     storage: Storage | None = None
     mended: frozenset[str] = frozenset()
-    sources: dict[str, dict[str, tuple[int, int]]] = field(default_factory=dict)
 
     def require_gate(self) -> Gate:
         """The gate that stands in this deploy.
@@ -94,11 +92,6 @@ class Session:
         if self.storage is None:
             raise FleetError("no storage backend is declared")
         return self.storage
-
-    def count_source(self, name: str, source: str, chunks: int, size: int) -> None:
-        """Note that a host got chunks, of so many bytes together, from a source."""
-        before = self.sources.setdefault(name, {}).get(source, (0, 0))
-        self.sources[name][source] = (before[0] + chunks, before[1] + size)
 
     @property
     def chunk_dir(self) -> Path:
