@@ -12,6 +12,7 @@ from tailtrain.worker.files import canonical_json, write_atomically
 from tailtrain.worker.ledger import Entry, total_tokens
 from tailtrain.worker.model import build_model
 from tailtrain.worker.status import log
+from tailtrain.worker.supply import load_shards
 from tailtrain.worker.trainer import choose_device
 from tailtrain.worker.weights import FlatWeights, weights_sha256
 
@@ -40,7 +41,7 @@ def aggregate(config: WorkerConfig, reports: bytes) -> None:
     store = CheckpointStore(
         config.run_dir / "checkpoints",
         run_id=config.run_id,
-        nodes=config.nodes,
+        shards=load_shards(config),
         keep=config.training.keep_checkpoints,
     )
     final = store.load_newest(layout, report=log)

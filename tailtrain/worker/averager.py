@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from hivemind.averaging.group_info import GroupInfo
 
     from tailtrain.worker.exchange import SharedState
+    from tailtrain.worker.shards import Shards
 
 _EMPTY_LOOK_SECONDS = 0.1
 _CLOCK_LIMIT_SECONDS = 600.0  # an averaging's wait included; the next round's end follows from arrivals
@@ -127,6 +128,7 @@ class Averager(DecentralizedAverager):  # type: ignore[misc]  # hivemind is unty
 
     Args:
         members: node names by peer id, this node included.
+        shards: of the run; messages are checked against them.
         current_state: gives what peers may download: metadata (plain values) and tensors.
         options: of hivemind's averager.
     """
@@ -136,10 +138,11 @@ class Averager(DecentralizedAverager):  # type: ignore[misc]  # hivemind is unty
         tensors: Sequence[torch.Tensor],
         *,
         members: dict[PeerID, str],
+        shards: Shards,
         current_state: Callable[[], SharedState],
         **options: Any,
     ) -> None:
-        self._members, self._state_source = members, current_state
+        self._members, self._shards, self._state_source = members, shards, current_state
         self._round = -1
         super().__init__(tensors, **options)
 
@@ -207,7 +210,7 @@ class Averager(DecentralizedAverager):  # type: ignore[misc]  # hivemind is unty
             raise PeerError("a peer that is not of this run asks to take part", found=str(peer))
         try:
             _, _, message = self.serializer.loads(gathered)
-            contribution = read_contribution(self.serializer.loads(message), self._members.values())
+            contribution = read_contribution(self.serializer.loads(message), self._shards)
         except PeerError:
             raise
         except Exception as error:  # msgpack raises several classes on bytes that are not its own

@@ -1,4 +1,4 @@
-"""Committed states on disk: weights, optimiser state, data cursor, ledger and round.
+"""Committed states on disk: weights, optimiser state, reading progress, ledger and round.
 
 One directory per committed round, made under a temporary name and renamed, with the hash of each file in
 state.json. A damaged one is named and the one before it is used.
@@ -11,20 +11,24 @@ import json
 import re
 import shutil
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tailtrain.errors import CheckpointError, PeerError
 from tailtrain.worker.files import canonical_json, publish_directory
 from tailtrain.worker.ledger import Entry, Ledger, ledger_from_json, ledger_to_json
+from tailtrain.worker.reading_progress import Progress, progress_from_json, progress_to_json
+from tailtrain.worker.takeover import group_from_json
 from tailtrain.worker.weights import FlatWeights, read_tensors, to_safetensors, weights_sha256
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
 
     from torch import Tensor
 
-_FORMAT = 1
+    from tailtrain.worker.shards import Shards
+
+_FORMAT = 2
 _NAME = re.compile(r"round-(\d{6,})")
 _WEIGHTS, _OPTIMIZER, _STATE = "weights.safetensors", "optimizer.safetensors", "state.json"
 
@@ -38,7 +42,8 @@ class Checkpoint:
         weights: the weights after that averaging, on the host.
         optimizer: tensors of the inner optimiser, and "outer", the outer momentum, where there is one.
         step: the inner optimiser's step count.
-        cursor: where the data stream stands.
+        progress: how far all shards have been read.
+        group: tokens per second of each member of that averaging.
         own: this node's committed work.
         ledger: the fleet's committed work.
         averaging_seconds: how long that averaging took here.
@@ -50,7 +55,8 @@ class Checkpoint:
     weights: Tensor
     optimizer: dict[str, Tensor]
     step: int
-    cursor: dict[str, Any]
+    progress: Progress
+    group: Mapping[str, float]
     own: Entry
     ledger: Ledger
     averaging_seconds: float
@@ -61,8 +67,8 @@ class Checkpoint:
 class CheckpointStore:
     """The checkpoints of one run on one node."""
 
-    def __init__(self, directory: Path, *, run_id: str, nodes: tuple[str, ...], keep: int) -> None:
-        self._directory, self._run_id, self._nodes, self._keep = directory, run_id, nodes, keep
+    def __init__(self, directory: Path, *, run_id: str, shards: Shards, keep: int) -> None:
+        self._directory, self._run_id, self._shards, self._keep = directory, run_id, shards, keep
 
     def save(self, checkpoint: Checkpoint, layout: FlatWeights) -> None:
         """Write a checkpoint as one step, then remove the oldest beyond those to keep."""
@@ -84,7 +90,8 @@ class CheckpointStore:
             "run_id": self._run_id,
             "round": checkpoint.round,
             "step": checkpoint.step,
-            "cursor": checkpoint.cursor,
+            "progress": progress_to_json(checkpoint.progress, self._shards),
+            "group": dict(checkpoint.group),
             "own": checkpoint.own.to_list(),
             "ledger": ledger_to_json(checkpoint.ledger),
             "averaging_seconds": checkpoint.averaging_seconds,
@@ -129,9 +136,10 @@ class CheckpointStore:
                 weights=layout.from_bytes(contents[_WEIGHTS]),
                 optimizer=dict(read_tensors(contents[_OPTIMIZER])),
                 step=int(state["step"]),
-                cursor=dict(state["cursor"]),
+                progress=progress_from_json(state["progress"], self._shards, "checkpoint", own=True),
+                group=group_from_json(state["group"], self._shards, "checkpoint"),
                 own=Entry.from_list(state["own"], "own"),
-                ledger=ledger_from_json(state["ledger"], self._nodes, "checkpoint"),
+                ledger=ledger_from_json(state["ledger"], self._shards.nodes, "checkpoint"),
                 averaging_seconds=float(state["averaging_seconds"]),
                 finished=bool(state["finished"]),
                 committed_unix=float(state["committed_unix"]),

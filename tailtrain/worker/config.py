@@ -13,15 +13,20 @@ from typing import TYPE_CHECKING
 
 from tailtrain.errors import WorkerError
 from tailtrain.worker.config_reader import Section
+from tailtrain.worker.data_config import (
+    LAST_PORT,
+    NAME,
+    DomainConfig,
+    StorageConfig,
+    read_domain,
+    read_storage,
+)
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-_SHA256 = re.compile(r"[0-9a-f]{64}")
 _RUN_ID = re.compile(r"[0-9a-f]{16}")
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,62}")
 _PEER_ID = re.compile(r"[1-9A-HJ-NP-Za-km-z]{20,80}")
-_LAST_PORT = 65535
 
 
 @dataclass(frozen=True)
@@ -75,25 +80,6 @@ class CoordinationConfig:
 
 
 @dataclass(frozen=True)
-class RowRange:
-    """Rows `start` to `stop` (not included) of one chunk."""
-
-    chunk: str
-    start: int
-    stop: int
-
-
-@dataclass(frozen=True)
-class DomainConfig:
-    """One domain's data: the rows that this node owns, and the chunks that nobody trains on."""
-
-    domain: str
-    manifest: str
-    ranges: tuple[RowRange, ...]
-    heldout: tuple[str, ...]
-
-
-@dataclass(frozen=True)
 class WorkerConfig:
     """All of worker.json, and `sha256` of the file that it was read from."""
 
@@ -109,6 +95,7 @@ class WorkerConfig:
     training: TrainingConfig
     coordination: CoordinationConfig
     data: tuple[DomainConfig, ...]
+    storage: StorageConfig
     validation_bytes_per_domain: int
     sha256: str
 
@@ -123,9 +110,19 @@ class WorkerConfig:
         return self.coordination.protocol == "centralized"
 
     @property
+    def sharded(self) -> bool:
+        """Whether each node has a share of the data of its own; otherwise every node has all of it."""
+        return any(domain.others for domain in self.data)
+
+    @property
     def run_dir(self) -> Path:
         """Where this run keeps its files on this node."""
         return self.state_dir / "runs" / self.run_id
+
+    @property
+    def chunk_dir(self) -> Path:
+        """Where this node keeps chunks, of all runs."""
+        return self.state_dir / "chunks"
 
     @property
     def nodes(self) -> tuple[str, ...]:
@@ -158,7 +155,7 @@ def _worker(top: Section, sha256: str) -> WorkerConfig:
     validation = top.section("validation")
     config = WorkerConfig(
         run_id=top.text("run_id", _RUN_ID, "16 hexadecimal digits"),
-        node=top.text("node", _NAME, "a host name"),
+        node=top.text("node", NAME, "a host name"),
         role=top.one_of("role", "primary", "compute"),
         seed=top.integer("seed", 0, 2**63 - 1),
         device=top.one_of("device", "cpu", "cuda"),
@@ -168,7 +165,8 @@ def _worker(top: Section, sha256: str) -> WorkerConfig:
         model=_model(top.section("model")),
         training=_training(top.section("training")),
         coordination=_coordination(top.section("coordination")),
-        data=tuple(_domain(section) for section in top.sections("data")),
+        data=tuple(read_domain(section) for section in top.sections("data")),
+        storage=read_storage(top.section("storage")),
         validation_bytes_per_domain=validation.integer("bytes_per_domain", 1),
         sha256=sha256,
     )
@@ -197,7 +195,9 @@ def _check_fleet(top: Section, config: WorkerConfig) -> None:
     if not config.data:
         raise top.bad("data", [], "at least one domain")
     heldout = {chunk for domain in config.data for chunk in domain.heldout}
-    for domain in config.data:
+    for index, domain in enumerate(config.data):
+        if strange := sorted(set(domain.others) - {peer.node for peer in peers}):
+            raise top.bad(f"data[{index}].others", strange[0], "a node that is in coordination.peers")
         for owned in domain.ranges:
             if owned.chunk in heldout:
                 raise top.bad("data", owned.chunk, "no chunk both trained on and held out")
@@ -241,7 +241,7 @@ def _coordination(section: Section) -> CoordinationConfig:
     coordination = CoordinationConfig(
         protocol=section.one_of("protocol", "decentralized", "centralized"),
         address=section.address("address"),
-        port=section.integer("port", 1, _LAST_PORT),
+        port=section.integer("port", 1, LAST_PORT),
         quorum=section.integer("quorum", 1),
         peers=tuple(_peer(peer) for peer in section.sections("peers")),
     )
@@ -251,34 +251,11 @@ def _coordination(section: Section) -> CoordinationConfig:
 
 def _peer(section: Section) -> Peer:
     peer = Peer(
-        node=section.text("node", _NAME, "a host name"),
+        node=section.text("node", NAME, "a host name"),
         role=section.one_of("role", "primary", "compute"),
         address=section.address("address"),
-        port=section.integer("port", 1, _LAST_PORT),
+        port=section.integer("port", 1, LAST_PORT),
         peer_id=section.text("peer_id", _PEER_ID, "a libp2p peer id"),
     )
     section.end()
     return peer
-
-
-def _domain(section: Section) -> DomainConfig:
-    ranges = []
-    for index, item in enumerate(section.items("ranges")):
-        match item:
-            case [str(chunk), int(start), int(stop)] if _SHA256.fullmatch(chunk) and 0 <= start < stop:
-                ranges.append(RowRange(chunk, start, stop))
-            case _:
-                raise section.bad(f"ranges[{index}]", item, "[chunk's sha256, first row, row after the last]")
-    heldout = []
-    for index, item in enumerate(section.items("heldout")):
-        if not isinstance(item, str) or not _SHA256.fullmatch(item):
-            raise section.bad(f"heldout[{index}]", item, "a chunk's sha256")
-        heldout.append(item)
-    domain = DomainConfig(
-        domain=section.text("domain", _NAME, "a name"),
-        manifest=section.text("manifest", _SHA256, "a manifest's sha256"),
-        ranges=tuple(ranges),
-        heldout=tuple(heldout),
-    )
-    section.end()
-    return domain

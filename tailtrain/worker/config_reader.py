@@ -112,6 +112,17 @@ class Section:
         """An object."""
         return Section(self._file, f"{self._path}.{name}".lstrip("."), self.take(name))
 
+    def section_or_none(self, name: str) -> Section | None:
+        """An object, or nothing."""
+        if self._raw.get(name, 0) is None:
+            del self._raw[name]
+            return None
+        return self.section(name)
+
+    def names(self) -> list[str]:
+        """The names of the fields that nobody took yet."""
+        return list(self._raw)
+
     def items(self, name: str) -> list[Any]:
         """A list."""
         value = self.take(name)

@@ -15,11 +15,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tailtrain.errors import PeerError
+from tailtrain.worker.reading_progress import Progress, progress_from_json, progress_to_json
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-PROTOCOL = 1
+    from tailtrain.worker.shards import Shards
+
+PROTOCOL = 2
 _DIGEST_DIGITS = 64
 _MOST = 1 << 53  # beyond this a double no longer counts exactly
 
@@ -89,6 +92,8 @@ class Contribution:
         arrived: its clock (unix seconds) when it was ready to average.
         base: digest of the weights that it began the round with.
         ledger: its view of the fleet.
+        taken_over: of its records, those that it trained for lost nodes, by the node that owns them.
+        progress: how far all shards have been read with what this node has done.
     """
 
     node: str
@@ -103,13 +108,15 @@ class Contribution:
     arrived: float
     base: str
     ledger: Ledger
+    taken_over: Mapping[str, int]
+    progress: Progress
 
     @property
     def tokens_per_second(self) -> float:
         """Speed in this round; 0 where it trained nothing."""
         return self.tokens / self.train_seconds if self.train_seconds > 0 else 0.0
 
-    def to_message(self) -> dict[str, Any]:
+    def to_message(self, shards: Shards) -> dict[str, Any]:
         """As sent (plain values only)."""
         return {
             "protocol": PROTOCOL,
@@ -125,6 +132,8 @@ class Contribution:
             "arrived": self.arrived,
             "base": self.base,
             "ledger": ledger_to_json(self.ledger),
+            "taken_over": dict(self.taken_over),
+            "progress": progress_to_json(self.progress, shards),
         }
 
     def to_progress(self) -> dict[str, Any]:
@@ -138,10 +147,11 @@ class Contribution:
             "cpu_seconds": round(self.cpu_seconds, 3),
             "train_seconds": round(self.train_seconds, 3),
             "arrived_unix": round(self.arrived, 3),
+            "for": dict(self.taken_over),
         }
 
 
-def read_contribution(raw: Any, known: Iterable[str]) -> Contribution:
+def read_contribution(raw: Any, shards: Shards) -> Contribution:
     """Check and read a peer's message.
 
     Raises:
@@ -153,7 +163,7 @@ def read_contribution(raw: Any, known: Iterable[str]) -> Contribution:
     fields = Fields(raw, "averaging")
     if (version := fields.whole("protocol")) != PROTOCOL:
         raise PeerError("a node speaks another protocol version", found=version, expected=PROTOCOL)
-    names = set(known)
+    names = shards.nodes
     node = fields.text("node")
     if node not in names:
         raise PeerError("a node that is not of this run asks to take part", host=node)
@@ -171,9 +181,21 @@ def read_contribution(raw: Any, known: Iterable[str]) -> Contribution:
         arrived=fields.number("arrived"),
         base=fields.digest("base"),
         ledger=ledger_from_json(fields.take("ledger"), names, node),
+        taken_over=_counts(fields.take("taken_over"), names, node),
+        progress=progress_from_json(fields.take("progress"), shards, node),
     )
     fields.end()
     return contribution
+
+
+def _counts(raw: Any, known: frozenset[str], who: str) -> dict[str, int]:
+    """Whole numbers by names of nodes of this run."""
+    if not isinstance(raw, dict) or not all(
+        isinstance(node, str) and node in known and type(count) is int and 0 <= count <= _MOST
+        for node, count in raw.items()
+    ):
+        raise PeerError("records by node are not acceptable", host=who, found=_short(raw))
+    return raw
 
 
 def merge_ledgers(group: Iterable[Contribution]) -> Ledger:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tailtrain.errors import WorkerError
 from tailtrain.worker.model import VOCABULARY
@@ -13,17 +13,26 @@ from tailtrain.worker.model import VOCABULARY
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tailtrain.worker.config import DomainConfig
+    from tailtrain.worker.data_config import DomainConfig
 
 _FIX = "Deploy again: it is fetched and verified"
 
 
 @dataclass(frozen=True)
-class DataSet:
-    """One data set as its manifest describes it; `byte_counts` are of the training text."""
+class Chunk:
+    """One file of records: its SHA-256, its size in bytes, and how many records it has."""
 
-    train: frozenset[str]
-    heldout: tuple[str, ...]
+    sha256: str
+    size: int
+    rows: int
+
+
+@dataclass(frozen=True)
+class DataSet:
+    """One data set as its manifest describes it, in its order; `byte_counts` are of the training text."""
+
+    train: tuple[Chunk, ...]
+    heldout: tuple[Chunk, ...]
     byte_counts: tuple[int, ...]
 
 
@@ -31,8 +40,8 @@ def load_data_set(state_dir: Path, domain: DomainConfig) -> DataSet:
     """The data set of a domain, checked against its id and against this node's share.
 
     Raises:
-        WorkerError: the manifest is missing or damaged, a chunk is both trained on and held out, or this
-            node's share names chunks that are not the data set's training chunks.
+        WorkerError: the manifest is missing or damaged, a chunk is both trained on and held out, or a node's
+            share names chunks or rows that are not the data set's.
     """
     path = state_dir / "manifests" / f"{domain.manifest}.json"
     try:
@@ -46,22 +55,29 @@ def load_data_set(state_dir: Path, domain: DomainConfig) -> DataSet:
         raise WorkerError("a manifest is damaged", field=str(path), found=found, fix=_FIX)
     raw = json.loads(content)
     data_set = DataSet(
-        train=frozenset(chunk["sha256"] for chunk in raw["train"]),
-        heldout=tuple(chunk["sha256"] for chunk in raw["heldout"]),
+        train=_chunks(raw["train"]),
+        heldout=_chunks(raw["heldout"]),
         byte_counts=tuple(int(count) for count in raw["byte_counts"]),
     )
     if len(data_set.byte_counts) != VOCABULARY:
         raise WorkerError("a manifest does not count all byte values", field=str(path))
-    if both := data_set.train.intersection(data_set.heldout):
+    train, heldout = ({chunk.sha256 for chunk in part} for part in (data_set.train, data_set.heldout))
+    if both := train & heldout:
         raise WorkerError("a chunk is both trained on and held out", field=str(path), found=min(both))
     for what, chunks, allowed in (
-        (
-            "a chunk of this node's share is not a training chunk",
-            {r.chunk for r in domain.ranges},
-            data_set.train,
-        ),
-        ("a held-out chunk is not one of the data set's", set(domain.heldout), frozenset(data_set.heldout)),
+        ("a chunk of this node's share is not a training chunk", {r.chunk for r in domain.ranges}, train),
+        ("a held-out chunk is not one of the data set's", set(domain.heldout), heldout),
     ):
         if strange := chunks - allowed:
             raise WorkerError(what, field=domain.domain, found=min(strange))
+    for node, spans in domain.others.items():
+        for span in spans:
+            if span.last >= len(data_set.train) or span.stop > data_set.train[span.last].rows:
+                raise WorkerError(
+                    "a share goes beyond the data set", host=node, field=domain.domain, found=span
+                )
     return data_set
+
+
+def _chunks(entries: list[dict[str, Any]]) -> tuple[Chunk, ...]:
+    return tuple(Chunk(entry["sha256"], int(entry["bytes"]), int(entry["rows"])) for entry in entries)

@@ -1,7 +1,8 @@
 """What this node has committed, and how it goes forwards and back.
 
-A round's training is provisional until its averaging commits it: then weights, optimiser state, data cursor
-and ledger are written as one checkpoint. Whatever ends a round differently goes back to the last commit.
+A round's training is provisional until its averaging commits it: then weights, optimiser state, reading
+progress and ledger are written as one checkpoint. Whatever ends a round differently goes back to the last
+commit.
 """
 
 from __future__ import annotations
@@ -28,13 +29,18 @@ from tailtrain.worker.ledger import (
 )
 from tailtrain.worker.model import build_model
 from tailtrain.worker.optimizer import outer_step
+from tailtrain.worker.reading_progress import Progress, adopted_progress, join, progress_to_json
 from tailtrain.worker.status import log
+from tailtrain.worker.takeover import group_from_json
 from tailtrain.worker.trainer import Trainer
 from tailtrain.worker.weights import FlatWeights, is_finite, weights_sha256
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from tailtrain.worker.config import WorkerConfig
     from tailtrain.worker.exchange import SharedState
+    from tailtrain.worker.supply import Supply
 
 _FIRST_AVERAGING_SECONDS = 1.0
 _OUTER = "outer"
@@ -51,6 +57,8 @@ class Commit:
         digest: SHA-256 of the weights.
         own: this node's committed work.
         ledger: the fleet's.
+        progress: how far all shards have been read for these weights.
+        group: tokens per second of each member of the averaging that made them; of none before the first.
         averaging_seconds: how long the last averaging took here.
         finished: whether the target was reached.
     """
@@ -61,6 +69,8 @@ class Commit:
     digest: str
     own: Entry
     ledger: Ledger
+    progress: Progress
+    group: Mapping[str, float]
     averaging_seconds: float
     finished: bool
 
@@ -82,22 +92,27 @@ class Commit:
 class NodeState:
     """The committed state and the trainer that works ahead of it.
 
+    Args:
+        config: this node's configuration.
+        supply: its data.
+
     Attributes:
+        supply: its data.
         trainer: model, optimiser and data.
         commit: the last committed state.
     """
 
-    def __init__(self, config: WorkerConfig) -> None:
-        self._config = config
-        self.trainer = Trainer(config)
+    def __init__(self, config: WorkerConfig, supply: Supply) -> None:
+        self._config, self.supply = config, supply
+        self.trainer = Trainer(config, supply.stream)
         self._store = CheckpointStore(
             config.run_dir / "checkpoints",
             run_id=config.run_id,
-            nodes=config.nodes,
+            shards=supply.shards,
             keep=config.training.keep_checkpoints,
         )
-        self._first_cursor = self.trainer.stream.cursor()
         self.commit = self._beginning()
+        self._go_on()
 
     @property
     def progress(self) -> float:
@@ -117,6 +132,8 @@ class NodeState:
             "round": commit.round,
             "finished": commit.finished,
             "ledger": ledger_to_json(commit.ledger),
+            "progress": progress_to_json(commit.progress, self.supply.shards),
+            "group": dict(commit.group),
         }
         return metadata, [commit.weights, commit.outer]
 
@@ -129,7 +146,6 @@ class NodeState:
         if saved is None:
             self.commit = self._beginning()
             self.trainer.optimizer.reset()
-            self.trainer.stream.seek(self._first_cursor)
         else:
             outer, none_yet = saved.optimizer.get(_OUTER), self._no_outer(saved.weights)
             self.commit = Commit(
@@ -139,15 +155,16 @@ class NodeState:
                 digest=weights_sha256(saved.weights),
                 own=saved.own,
                 ledger=saved.ledger,
+                progress=saved.progress,
+                group=saved.group,
                 averaging_seconds=saved.averaging_seconds,
                 finished=saved.finished,
             )
             self.trainer.optimizer.restore(saved.optimizer, saved.step)
-            self.trainer.stream.seek(saved.cursor)
-        self.trainer.weights.values.copy_(self.commit.weights)
+        self._go_on()
 
     def adopt(self, node: str, downloaded: tuple[Any, list[Tensor]]) -> None:
-        """Take over a peer's committed state; this node's optimiser state, cursor and own work stay.
+        """Take over a peer's committed state; this node's optimiser state and own work stay.
 
         If the peer's state is older than this node's, those go back to the same round first.
 
@@ -162,7 +179,11 @@ class NodeState:
             raise PeerError("a node speaks another protocol version", host=node, found=version)
         number = fields.whole("round", -1)
         finished = fields.take("finished") is True
-        ledger = ledger_from_json(fields.take("ledger"), self._config.nodes, node)
+        shards = self.supply.shards
+        ledger = ledger_from_json(fields.take("ledger"), shards.nodes, node)
+        read = fields.take("progress")
+        adopted_progress(read, shards, node, {})
+        group = group_from_json(fields.take("group"), shards, node)
         fields.end()
         expected = [self.commit.weights.shape, self.commit.outer.shape]
         if [tensor.shape for tensor in tensors] != expected or any(t.dtype != torch.float32 for t in tensors):
@@ -183,9 +204,11 @@ class NodeState:
             digest=weights_sha256(weights),
             own=own,
             ledger={**ledger, self._config.node: own},
+            progress=adopted_progress(read, shards, node, self.commit.progress),
+            group=group,
             finished=finished,
         )
-        self.trainer.weights.values.copy_(weights)
+        self._go_on()
         self.save()
 
     def average_into(self, group: dict[str, Contribution], mean: Tensor, averaging_seconds: float) -> None:
@@ -211,10 +234,12 @@ class NodeState:
             digest=weights_sha256(weights),
             own=ledger[self._config.node],
             ledger=ledger,
+            progress=join((member.progress for member in group.values()), self.supply.shards),
+            group={node: member.tokens_per_second for node, member in group.items()},
             averaging_seconds=averaging_seconds,
             finished=total_tokens(ledger) >= training.target_tokens,
         )
-        self.trainer.weights.values.copy_(weights)
+        self._go_on()
 
     def finish(self) -> None:
         """The others reached the target with the very state that this node has."""
@@ -222,7 +247,7 @@ class NodeState:
         self.save()
 
     def save(self) -> None:
-        """Write the commit, with optimiser state and cursor, to disk."""
+        """Write the commit, with the optimiser state, to disk."""
         optimizer = self.trainer.optimizer.state()
         if self.commit.outer.numel():
             optimizer[_OUTER] = self.commit.outer
@@ -232,15 +257,21 @@ class NodeState:
                 weights=self.commit.weights,
                 optimizer=optimizer,
                 step=self.trainer.optimizer.step,
-                cursor=self.trainer.stream.cursor(),
                 own=self.commit.own,
                 ledger=self.commit.ledger,
+                progress=self.commit.progress,
+                group=self.commit.group,
                 averaging_seconds=self.commit.averaging_seconds,
                 finished=self.commit.finished,
                 committed_unix=round(time.time(), 3),
             ),
             self.trainer.weights,
         )
+
+    def _go_on(self) -> None:
+        """Train on from the commit."""
+        self.trainer.weights.values.copy_(self.commit.weights)
+        self.supply.read_on(self.commit.progress, self.commit.group)
 
     def _beginning(self) -> Commit:
         """The state before the first round, the same on all nodes."""
@@ -253,6 +284,8 @@ class NodeState:
             digest=weights_sha256(weights),
             own=Entry(),
             ledger={},
+            progress={},
+            group={},
             averaging_seconds=_FIRST_AVERAGING_SECONDS,
             finished=False,
         )

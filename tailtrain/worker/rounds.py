@@ -15,6 +15,7 @@ from tailtrain.worker.exchange import Averaged
 from tailtrain.worker.joining import Joiner, Round
 from tailtrain.worker.ledger import Contribution
 from tailtrain.worker.membership import Membership
+from tailtrain.worker.reading_progress import epochs_of
 from tailtrain.worker.status import StatusFile, log
 from tailtrain.worker.trainer import NO_WORK, Work
 from tailtrain.worker.weights import is_finite
@@ -191,7 +192,7 @@ class RoundLoop:
             round=current.number,
             before=commit.own,
             tokens=work.tokens,
-            records=work.records,
+            records=sum(work.records.values()),
             loss=work.loss,
             train_seconds=work.train_seconds,
             cpu_seconds=work.cpu_seconds,
@@ -199,6 +200,8 @@ class RoundLoop:
             arrived=arrived,
             base=commit.digest,
             ledger=commit.ledger,
+            taken_over={node: count for node, count in work.records.items() if node != self._config.node},
+            progress=self._state.trainer.stream.progress(),
         )
 
     def _pause(self, view: View, current: Round) -> None:
@@ -243,6 +246,7 @@ class RoundLoop:
                 "group": [averaged.group[node].to_progress() for node in sorted(averaged.group)],
                 "total_tokens": commit.total_tokens,
                 "weights_sha256": commit.digest,
+                "epochs": epochs_of(commit.progress, self._state.supply.shards),
                 "live": sorted(self._members.in_round(view, current.number) | set(averaged.group)),
             }
         )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+import threading
 import time
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -42,17 +43,28 @@ class StatusFile:
             "device": config.device,
             "threads": config.threads,
             "message": "",
+            "fetching": "",
             "starts": int(before.get("starts", 0)) + 1,
         }
         self._written = 0.0
+        self._lock = threading.Lock()
 
     def set(self, state: State, message: str = "", **fields: Any) -> None:
         """Write the state and other fields; the same as before is written again only now and then."""
-        changed = {**self._fields, "state": state, "message": message, **fields}
+        with self._lock:
+            self._set({**self._fields, "state": state, "message": message, **fields})
+
+    def fetching(self, what: str) -> None:
+        """Say which chunks are being fetched; may be called from any thread."""
+        with self._lock:
+            self._set({**self._fields, "fetching": what})
+
+    def _set(self, changed: dict[str, Any]) -> None:
         if changed == self._fields and time.monotonic() - self._written < _REFRESH_SECONDS:
             return
-        if message and message != self._fields["message"]:
-            log(message)
+        for name in ("message", "fetching"):
+            if changed[name] and changed[name] != self._fields[name]:
+                log(changed[name])
         self._fields = changed
         content = canonical_json({**changed, "updated_unix": round(time.time(), 3)})
         write_atomically(self._path, content, mode=0o644)

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tailtrain.worker.config import WorkerConfig
+    from tailtrain.worker.shards import Shards
 
 _MATCHMAKING_SECONDS = 3.0  # how long a group waits for a member that is announced but does not come
 _REQUEST_SECONDS = 2.4  # below the above, or matchmaking can lock up (hivemind's own warning)
@@ -47,8 +48,9 @@ _NO_TOKENS_WEIGHT = 1e-6  # hivemind wants a positive weight; beside whole token
 class Attempt:
     """One try at an averaging, running in the background."""
 
-    def __init__(self, averager: Averager, control: Any, members: dict[PeerID, str]) -> None:
-        self._averager, self._control, self._members = averager, control, members
+    def __init__(self, averager: Averager, control: Any, members: dict[PeerID, str], shards: Shards) -> None:
+        self._averager, self._control = averager, control
+        self._members, self._shards = members, shards
 
     def wait(self, seconds: float) -> Averaged | None:
         """The outcome, or None if it is not there after `seconds`.
@@ -69,8 +71,7 @@ class Attempt:
             problem = "no group came together in time" if no_group else "a peer failed while averaging"
             raise PeerError(problem) from error
         group = {
-            self._members[peer]: read_contribution(said, self._members.values())
-            for peer, said in gathered.items()
+            self._members[peer]: read_contribution(said, self._shards) for peer, said in gathered.items()
         }
         with self._averager.get_tensors() as (vector,):
             return Averaged(vector.clone(), group)
@@ -87,11 +88,14 @@ class Swarm:
     Args:
         config: this node's configuration.
         size: how many weights are averaged.
+        shards: of the run; messages are checked against them.
         current_state: what peers may download from this node.
     """
 
-    def __init__(self, config: WorkerConfig, size: int, current_state: Callable[[], SharedState]) -> None:
-        self._config = config
+    def __init__(
+        self, config: WorkerConfig, size: int, shards: Shards, current_state: Callable[[], SharedState]
+    ) -> None:
+        self._config, self._shards = config, shards
         own = config.coordination
         self._client = config.centralized and not config.is_primary
         self._addresses = {
@@ -126,6 +130,7 @@ class Swarm:
         self._averager = Averager(
             [torch.zeros(size)],
             members=self._members,
+            shards=shards,
             current_state=current_state,
             dht=self._dht,
             start=True,
@@ -233,13 +238,13 @@ class Swarm:
             shared.copy_(vector)
         self._averager.set_round(own.round, max(2, group_size))
         control = self._averager.step(
-            gather=own.to_message(),
+            gather=own.to_message(self._shards),
             weight=float(own.tokens) or _NO_TOKENS_WEIGHT,
             timeout=self._config.training.averaging_timeout_seconds,
             allow_retries=False,
             wait=False,
         )
-        return Attempt(self._averager, control, self._members)
+        return Attempt(self._averager, control, self._members, self._shards)
 
     def download(self, node: str) -> tuple[Any, list[Tensor]]:
         """A peer's committed state: metadata and tensors, not yet checked.
@@ -262,7 +267,9 @@ class Swarm:
         self._dht.shutdown()
 
 
-def open_swarm(config: WorkerConfig, size: int, current_state: Callable[[], SharedState]) -> Swarm:
+def open_swarm(
+    config: WorkerConfig, size: int, shards: Shards, current_state: Callable[[], SharedState]
+) -> Swarm:
     """Start listening.
 
     Raises:
@@ -273,7 +280,7 @@ def open_swarm(config: WorkerConfig, size: int, current_state: Callable[[], Shar
         raise WorkerError("this node has no peer identity", field=str(identity), fix="Deploy again")
     own = config.coordination
     try:
-        return Swarm(config, size, current_state)
+        return Swarm(config, size, shards, current_state)
     except Exception as error:  # the daemon reports everything as one class, with Go's text
         raise WorkerError(
             "cannot listen for peers",

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 
 from tailtrain.errors import WorkerError
 from tailtrain.worker.joining import FinishedElsewhereError
-from tailtrain.worker.manifests import load_data_set
 from tailtrain.worker.node_state import NodeState
 from tailtrain.worker.rounds import RoundLoop, Stopped
 from tailtrain.worker.status import StatusFile
+from tailtrain.worker.supply import Supply
 
 if TYPE_CHECKING:
     from types import FrameType
@@ -47,11 +47,10 @@ def train(config: WorkerConfig) -> None:
     stopping = _StopRequest()
     status = StatusFile(config)
     status.set("starting", "loads the newest checkpoint")
-    swarm = None
+    swarm = supply = None
     try:
-        for domain in config.data:
-            load_data_set(config.state_dir, domain)
-        state = NodeState(config)
+        supply = Supply(config, status.fetching)
+        state = NodeState(config, supply)
         state.roll_back()
         if state.commit.finished or (config.run_dir / "final" / "manifest.json").is_file():
             status.set(
@@ -61,7 +60,8 @@ def train(config: WorkerConfig) -> None:
         if config.coordination.peers:
             from tailtrain.worker.swarm import open_swarm  # noqa: PLC0415 - a node alone needs no hivemind
 
-            swarm = open_swarm(config, state.commit.weights.numel(), state.shared)
+            swarm = open_swarm(config, state.commit.weights.numel(), supply.shards, state.shared)
+        supply.fetcher.start()  # after the swarm's processes were forked
         RoundLoop(config, state, status, swarm, stopping).run()
     except FinishedElsewhereError:
         status.set("finished", "the others finished the run; this node was not in the final average")
@@ -74,6 +74,8 @@ def train(config: WorkerConfig) -> None:
         status.set("failed", f"{type(error).__name__}: {error}")
         raise
     finally:
+        if supply is not None:
+            supply.fetcher.close()
         if swarm is not None:
             with suppress(Exception):  # its processes may have been ended by the service manager already
                 swarm.close()

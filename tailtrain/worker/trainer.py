@@ -8,15 +8,14 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from tailtrain.worker.batches import BatchStream
 from tailtrain.worker.model import build_model, next_byte_loss
 from tailtrain.worker.optimizer import AdamW
-from tailtrain.worker.records import ChunkStore
 from tailtrain.worker.weights import FlatWeights
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
+    from tailtrain.worker.batches import BatchStream
     from tailtrain.worker.config import WorkerConfig
 
 _IDLE_SECONDS = 0.2
@@ -24,16 +23,24 @@ _IDLE_SECONDS = 0.2
 
 @dataclass(frozen=True)
 class Work:
-    """What one node did in one round. `loss` is the mean in nats per byte; None where nothing was trained."""
+    """What one node did in one round.
+
+    Attributes:
+        tokens: bytes trained on.
+        records: completed, by the node that owns them.
+        loss: mean in nats per byte; None where nothing was trained.
+        train_seconds: wall time, without waiting for chunks that are not here.
+        cpu_seconds: processor time.
+    """
 
     tokens: int
-    records: int
+    records: Mapping[str, int]
     loss: float | None
     train_seconds: float
     cpu_seconds: float
 
 
-NO_WORK = Work(0, 0, None, 0.0, 0.0)
+NO_WORK = Work(0, {}, None, 0.0, 0.0)
 
 
 class Trainer:
@@ -42,10 +49,10 @@ class Trainer:
     Attributes:
         weights: the model's parameters as one vector.
         optimizer: the inner optimiser.
-        stream: this node's records as batches.
+        stream: what this node reads, as batches.
     """
 
-    def __init__(self, config: WorkerConfig) -> None:
+    def __init__(self, config: WorkerConfig, stream: BatchStream) -> None:
         torch.set_num_threads(config.threads)
         self.device = choose_device(config.device)
         self._batch_size = config.training.batch_size
@@ -54,12 +61,7 @@ class Trainer:
         self.weights = FlatWeights(self._model, self.device)
         self._model.to(self.device)
         self.optimizer = AdamW(self.weights.values, self.weights.decayed, config.training)
-        self.stream = BatchStream(
-            config.data,
-            ChunkStore(config.state_dir / "chunks"),
-            context=config.model.context,
-            seed=f"{config.seed}/{config.node}",
-        )
+        self.stream = stream
 
     def train_until(self, ends: float, progress: float, stopping: Callable[[], bool]) -> Work:
         """Train until the clock says `ends` (unix seconds), or until `stopping`.
@@ -76,29 +78,36 @@ class Trainer:
             _sleep_until(ends, stopping)
             return NO_WORK
         started, cpu_started = time.perf_counter(), time.process_time()
-        tokens = records = steps = 0
+        tokens = steps = 0
+        waited = 0.0
+        records: dict[str, int] = {}
         loss_sum = torch.zeros((), device=self.device)
         step_seconds = 0.0
         while not stopping() and (size := self._fitting(ends - time.time(), step_seconds)):
             before = time.perf_counter()
-            batch, completed = self.stream.next_batch(size)
-            window = torch.from_numpy(batch).to(self.device, torch.long)
+            batch = self.stream.next_batch(size)
+            if batch is None:
+                _sleep_until(min(ends, time.time() + _IDLE_SECONDS), stopping)
+                waited += time.perf_counter() - before
+                continue
+            window = torch.from_numpy(batch.windows).to(self.device, torch.long)
             loss = next_byte_loss(self._model, window)
             self.weights.gradients.zero_()
             loss.backward()
             self.optimizer.update(self.weights.values, self.weights.gradients, progress)
             loss_sum += loss.detach()
-            tokens += size * self._context
-            records += completed
+            tokens += len(batch.windows) * self._context
+            for node, completed in batch.records.items():
+                records[node] = records.get(node, 0) + completed
             steps += 1
-            if size == self._batch_size:
+            if len(batch.windows) == self._batch_size:
                 took = time.perf_counter() - before
-                step_seconds = took if steps == 1 else 0.8 * step_seconds + 0.2 * took
+                step_seconds = 0.8 * step_seconds + 0.2 * took if step_seconds else took
         return Work(
             tokens=tokens,
             records=records,
             loss=float(loss_sum) / steps if steps else None,
-            train_seconds=time.perf_counter() - started,
+            train_seconds=time.perf_counter() - started - waited,
             cpu_seconds=time.process_time() - cpu_started,
         )
 

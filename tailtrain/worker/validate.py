@@ -20,6 +20,7 @@ from torch.nn import functional
 
 from tailtrain.errors import WorkerError
 from tailtrain.worker.aggregate import MANIFEST_FILE, MODEL_FILE
+from tailtrain.worker.availability import try_to_fetch
 from tailtrain.worker.files import canonical_json, write_atomically
 from tailtrain.worker.manifests import DataSet, load_data_set
 from tailtrain.worker.model import SEPARATOR, build_model
@@ -30,7 +31,8 @@ from tailtrain.worker.weights import FlatWeights
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from tailtrain.worker.config import DomainConfig, WorkerConfig
+    from tailtrain.worker.config import WorkerConfig
+    from tailtrain.worker.data_config import DomainConfig
 
 _MOST_CHUNKS = 64
 _RECORD_SHARE = 16  # one record is judged by at most this part of the bytes
@@ -39,7 +41,7 @@ _IGNORED = -100
 
 
 def validate(config: WorkerConfig) -> None:
-    """Write validation.json.
+    """Write validation.json, and in it whether this node can get data of others.
 
     Raises:
         WorkerError: the final model or its manifest is missing, damaged or of another run, or a data set is.
@@ -53,10 +55,11 @@ def validate(config: WorkerConfig) -> None:
     layout = FlatWeights(trained, device)
     layout.values.copy_(layout.from_bytes(content))
     trained.to(device).eval()
-    store = ChunkStore(config.state_dir / "chunks")
+    store = ChunkStore(config.chunk_dir)
     domains = {}
+    data_sets = {domain.domain: load_data_set(config.state_dir, domain) for domain in config.data}
     for domain in config.data:
-        data_set = load_data_set(config.state_dir, domain)
+        data_set = data_sets[domain.domain]
         records = heldout_records(domain, data_set, store, config.validation_bytes_per_domain)
         domains[domain.domain] = {
             "loss": loss_per_byte(trained, records, config.model.context, device),
@@ -72,6 +75,7 @@ def validate(config: WorkerConfig) -> None:
         "domains": domains,
         "seconds": round(time.perf_counter() - began, 3),
         "device": device.type,
+        "availability": try_to_fetch(config, data_sets),
     }
     write_atomically(config.run_dir / "validation.json", canonical_json(result), mode=0o644)
 
@@ -115,10 +119,11 @@ def heldout_records(
     """
     choose = random.Random(domain.manifest)  # noqa: S311 - a choice that all nodes make alike
     chunks = sorted(domain.heldout)
+    trained_on = {chunk.sha256 for chunk in data_set.train}
     choose.shuffle(chunks)
     shelves = []
     for chunk in chunks[:_MOST_CHUNKS]:
-        if chunk in data_set.train:
+        if chunk in trained_on:
             raise WorkerError("a held-out chunk was trained on", field=domain.domain, found=chunk)
         texts = [text for text in store.texts(chunk) if text]
         choose.shuffle(texts)

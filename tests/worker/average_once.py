@@ -16,6 +16,7 @@ from tailtrain.errors import PeerError
 from tailtrain.worker.announcements import Announcement
 from tailtrain.worker.config import load_config
 from tailtrain.worker.ledger import Contribution, Entry
+from tailtrain.worker.supply import load_shards
 
 if TYPE_CHECKING:
     from tailtrain.worker.exchange import Averaged
@@ -33,14 +34,16 @@ def main(config_path: str, tokens: str, size: str, out: str) -> None:
 
     config = load_config(Path(config_path))
     vector = vector_of(config.node, int(size))
-    swarm = open_swarm(config, int(size), lambda: ({}, [vector]))
+    swarm = open_swarm(config, int(size), load_shards(config), lambda: ({}, [vector]))
     swarm.announce(Announcement(config.node, "ready", -1, ZERO, -1, 0.0, 0, 0.0, time.time()))
     peers = {peer.node for peer in config.coordination.peers}
     while set(swarm.view()) != peers:
         swarm.introduce(peers)
         time.sleep(0.5)
         swarm.announce(Announcement(config.node, "ready", -1, ZERO, -1, 0.0, 0, 0.0, time.time()))
-    own = Contribution(config.node, 0, Entry(), int(tokens), 0, 1.0, 1.0, 1.0, 1.0, time.time(), ZERO, {})
+    own = Contribution(
+        config.node, 0, Entry(), int(tokens), 0, 1.0, 1.0, 1.0, 1.0, time.time(), ZERO, {}, {}, {}
+    )
     result: Averaged | None = None
     expected = len(config.nodes)
     Path(f"{out}.begun").touch()

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 ROOT = Path(__file__).parents[2]
+RCLONE = Path(sys.executable).with_name("rclone")
 RUN_ID = "0123456789abcdef"
 _fleets = itertools.count(1)
 
@@ -99,6 +100,7 @@ def write_data_set(state_dir: Path, domain: str, texts: list[str], rows: int = 2
         "domain": domain,
         "manifest": name,
         "ranges": [[entry["sha256"], 0, entry["rows"]] for entry in train],
+        "others": {},
         "heldout": [entry["sha256"] for entry in heldout],
     }
 
@@ -121,7 +123,13 @@ class Fleet:
                 write_data_set(state, "code", code(60, 2)),
             ]
             for domain in domains:
-                domain["ranges"] = domain["ranges"][index::size]
+                whole = domain["ranges"]
+                domain["ranges"] = whole[index::size]
+                domain["others"] = {
+                    f"n{other}": [[at, 0, at, whole[at][2]] for at in range(other, len(whole), size)]
+                    for other in range(size)
+                    if other != index
+                }
             self.configs.append({
                 "run_id": RUN_ID, "node": f"n{index}", "role": "compute" if index else "primary", "seed": 17,
                 "device": "cpu", "threads": 1, "usable_cores": 1.0, "state_dir": str(state),
@@ -143,6 +151,9 @@ class Fleet:
                     ],
                 },
                 "data": domains,
+                "storage": {
+                    "chunk_port": 45002, "rclone": str(RCLONE), "remote": None,
+                },
                 "validation": {"bytes_per_domain": 2000},
             })  # fmt: skip
 

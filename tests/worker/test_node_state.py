@@ -15,17 +15,31 @@ from tailtrain.errors import PeerError
 from tailtrain.worker.config import WorkerConfig, load_config
 from tailtrain.worker.ledger import Contribution, Entry
 from tailtrain.worker.node_state import NodeState
+from tailtrain.worker.supply import Supply
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+NO_READING: dict[str, Any] = {"progress": {}, "group": {}}
 MakeFleet = Callable[..., Any]
 
 
+def _begun(config: WorkerConfig) -> NodeState:
+    """A node's state as it is when the node starts."""
+    state = NodeState(config, Supply(config))
+    state.roll_back()
+    return state
+
+
 @pytest.fixture
-def config(make_fleet: MakeFleet) -> WorkerConfig:
+def configs(make_fleet: MakeFleet) -> list[WorkerConfig]:
     fleet = make_fleet(2, outer_momentum=0.5, outer_learning_rate=0.7)
-    return load_config(fleet.write_config(0))
+    return [load_config(fleet.write_config(index)) for index in range(2)]
+
+
+@pytest.fixture
+def config(configs: list[WorkerConfig]) -> WorkerConfig:
+    return configs[0]
 
 
 def _steps(count: int) -> Callable[[], bool]:
@@ -50,7 +64,7 @@ def _round(state: NodeState, number: int, *, node: str = "n0", other: torch.Tens
         number,
         commit.own,
         work.tokens,
-        work.records,
+        sum(work.records.values()),
         work.loss,
         1.0,
         1.0,
@@ -58,6 +72,8 @@ def _round(state: NodeState, number: int, *, node: str = "n0", other: torch.Tens
         1.0,
         commit.digest,
         commit.ledger,
+        {},
+        state.trainer.stream.progress(),
     )
     mean = vector if other is None else (vector + other) / 2
     state.average_into({node: own}, mean, 1.0)
@@ -65,37 +81,36 @@ def _round(state: NodeState, number: int, *, node: str = "n0", other: torch.Tens
 
 
 def test_a_resumed_run_equals_an_uninterrupted_one_to_the_bit(config: WorkerConfig, tmp_path: Path) -> None:
-    straight = NodeState(dataclasses.replace(config, run_id="a" * 16))
+    straight = _begun(dataclasses.replace(config, run_id="a" * 16))
     for number in range(3):
         _round(straight, number)
 
     broken = dataclasses.replace(config, run_id="b" * 16)
-    first = NodeState(broken)
+    first = _begun(broken)
     _round(first, 0)
     _round(first, 1)
     first.trainer.train_until(time.time() + 60, 0.5, _steps(4))  # the power cut comes before the averaging
-    second = NodeState(broken)
-    second.roll_back()
+    second = _begun(broken)
     assert second.commit.round == 1
     assert second.commit.own == first.commit.own
     _round(second, 2)
 
     assert second.commit.digest == straight.commit.digest
     assert second.commit.own == straight.commit.own
-    assert second.trainer.stream.cursor() == straight.trainer.stream.cursor()
+    assert second.commit.progress == straight.commit.progress
     assert torch.equal(second.commit.outer, straight.commit.outer)
     for name, moment in second.trainer.optimizer.state().items():
         assert torch.equal(moment, straight.trainer.optimizer.state()[name])
 
 
 def test_a_round_that_is_over_already_trains_nothing(config: WorkerConfig) -> None:
-    state = NodeState(config)
+    state = _begun(config)
     work = state.trainer.train_until(time.time() - 1, 0.0, lambda: False)
-    assert (work.tokens, work.records, work.loss) == (0, 0, None)
+    assert (work.tokens, work.records, work.loss) == (0, {}, None)
 
 
 def test_a_round_ends_in_time(config: WorkerConfig) -> None:
-    state = NodeState(config)
+    state = _begun(config)
     ends = time.time() + 1.0
     work = state.trainer.train_until(ends, 0.0, lambda: False)
     assert work.tokens > 0
@@ -103,13 +118,13 @@ def test_a_round_ends_in_time(config: WorkerConfig) -> None:
 
 
 def test_uncommitted_work_is_forgotten_within_the_process_too(config: WorkerConfig) -> None:
-    state = NodeState(config)
-    cursor = state.trainer.stream.cursor()
+    state = _begun(config)
+    read = state.trainer.stream.progress()
     digest = state.commit.digest
     state.trainer.train_until(time.time() + 60, 0.0, _steps(5))
     state.roll_back()
-    assert (state.trainer.stream.cursor(), state.commit.digest, state.trainer.optimizer.step) == (
-        cursor,
+    assert (state.trainer.stream.progress(), state.commit.digest, state.trainer.optimizer.step) == (
+        read,
         digest,
         0,
     )
@@ -120,7 +135,7 @@ def test_uncommitted_work_is_forgotten_within_the_process_too(config: WorkerConf
 def test_a_damaged_checkpoint_is_named_and_the_one_before_used(
     config: WorkerConfig, damage: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    state = NodeState(config)
+    state = _begun(config)
     _round(state, 0)
     before = state.commit
     _round(state, 1)
@@ -132,15 +147,14 @@ def test_a_damaged_checkpoint_is_named_and_the_one_before_used(
         content = bytearray(path.read_bytes())
         content[len(content) // 2] ^= 0x40
         path.write_bytes(content)
-    again = NodeState(config)
-    again.roll_back()
+    again = _begun(config)
     assert again.commit.round == 0
     assert again.commit.digest == before.digest
     assert str(newest) in capsys.readouterr().err
 
 
 def test_only_the_newest_checkpoints_are_kept(config: WorkerConfig) -> None:
-    state = NodeState(config)
+    state = _begun(config)
     for number in range(4):
         _round(state, number)
     names = sorted(path.name for path in (config.run_dir / "checkpoints").iterdir())
@@ -148,64 +162,66 @@ def test_only_the_newest_checkpoints_are_kept(config: WorkerConfig) -> None:
 
 
 def test_a_checkpoint_of_another_run_is_not_used(config: WorkerConfig) -> None:
-    state = NodeState(config)
+    state = _begun(config)
     _round(state, 0)
     path = config.run_dir / "checkpoints" / "round-000000" / "state.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), "run_id": "f" * 16}))
-    again = NodeState(config)
-    again.roll_back()
+    again = _begun(config)
     assert again.commit.round == -1
 
 
-def test_a_peers_state_is_taken_over_and_own_work_stays(config: WorkerConfig) -> None:
-    peer = NodeState(dataclasses.replace(config, node="n1", run_id="c" * 16))
-    state = NodeState(config)
+def test_a_peers_state_is_taken_over_and_own_work_stays(configs: list[WorkerConfig]) -> None:
+    config, other = configs
+    peer = _begun(other)
+    state = _begun(config)
     for number in range(3):
         _round(peer, number, node="n1")
     _round(state, 0)
-    own, step, cursor = state.commit.own, state.trainer.optimizer.step, state.trainer.stream.cursor()
+    own, step = state.commit.own, state.trainer.optimizer.step
     metadata, tensors = peer.shared()
     state.adopt("n1", (metadata, list(tensors)))
     assert (state.commit.round, state.commit.digest) == (2, peer.commit.digest)
     assert torch.equal(state.commit.outer, peer.commit.outer)
-    assert (state.commit.own, state.trainer.optimizer.step, state.trainer.stream.cursor()) == (
-        own,
-        step,
-        cursor,
-    )
+    assert (state.commit.own, state.trainer.optimizer.step) == (own, step)
+    # What was read for these weights is what counts, and the others have this node's shard until it is back.
+    assert state.trainer.stream.progress() == peer.commit.progress
+    assert set(peer.commit.progress) >= {("code", "n1"), ("natural", "n1")}
+    assert state.trainer.stream.empty
     assert state.commit.ledger == {"n0": own, "n1": peer.commit.own}
 
 
 def test_a_node_whose_disk_is_empty_learns_its_own_work_from_the_others(config: WorkerConfig) -> None:
-    state = NodeState(config)
+    state = _begun(config)
     weights, outer = state.commit.weights, state.commit.outer
-    metadata = {"protocol": 1, "round": 4, "finished": False, "ledger": {"n0": [900, 9, 3]}}
+    metadata = {"protocol": 2, "round": 4, "finished": False, "ledger": {"n0": [900, 9, 3]}} | NO_READING
     state.adopt("n1", (metadata, [weights, outer]))
     assert state.commit.own == Entry(900, 9, 3)
 
 
 def test_a_leader_that_went_back_takes_its_followers_with_it(config: WorkerConfig) -> None:
-    state = NodeState(config)
+    state = _begun(config)
     _round(state, 0)
-    own, cursor = state.commit.own, state.trainer.stream.cursor()
+    own, read = state.commit.own, state.trainer.stream.progress()
     metadata, tensors = state.shared()
     kept = (metadata, [tensor.clone() for tensor in tensors])
     _round(state, 1)
     state.adopt("n1", kept)
-    assert (state.commit.round, state.commit.own, state.trainer.stream.cursor()) == (0, own, cursor)
+    assert (state.commit.round, state.commit.own, state.trainer.stream.progress()) == (0, own, read)
 
 
 def _bad_states() -> list[tuple[str, Any]]:
-    good = {"protocol": 1, "round": 1, "finished": False, "ledger": {}}
+    good = {"protocol": 2, "round": 1, "finished": False, "ledger": {}} | NO_READING
     return [
         ("metadata", ([1], None)),
-        ("field", ({key: good[key] for key in ("protocol", "round", "finished")}, None)),
-        ("protocol version", ({**good, "protocol": 2}, None)),
+        ("field", ({key: good[key] for key in ("protocol", "round", "finished", "progress", "group")}, None)),
+        ("protocol version", ({**good, "protocol": 1}, None)),
         ("not acceptable", ({**good, "round": -5}, None)),
         ("unknown field", ({**good, "more": 1}, None)),
         ("ledger", ({**good, "ledger": {"n0": [1, 2]}}, None)),
         ("another model", (good, lambda tensor: tensor[:-1])),
         ("another model", (good, lambda tensor: tensor.double())),
+        ("reading progress", ({**good, "progress": {"natural": 5}}, None)),
+        ("members of an averaging", ({**good, "group": {"n1": "fast"}}, None)),
         ("not finite", (good, lambda tensor: tensor * float("nan"))),
     ]
 
@@ -214,7 +230,7 @@ def _bad_states() -> list[tuple[str, Any]]:
 def test_what_is_not_an_acceptable_state_changes_nothing(
     config: WorkerConfig, message: str, state: Any
 ) -> None:
-    node = NodeState(config)
+    node = _begun(config)
     before = node.commit
     metadata, change = state
     weights = before.weights if change is None else change(before.weights)
@@ -225,11 +241,11 @@ def test_what_is_not_an_acceptable_state_changes_nothing(
 
 def test_members_with_different_bases_take_the_plain_mean(config: WorkerConfig) -> None:
     """The outer step needs one common base; without it all fall back to the mean, and are equal again."""
-    state = NodeState(config)
+    state = _begun(config)
     mean = state.commit.weights * 0.5
     commit = state.commit
     contributions = {
-        node: Contribution(node, 0, Entry(), 10, 1, 1.0, 1.0, 1.0, 1.0, 1.0, base, {})
+        node: Contribution(node, 0, Entry(), 10, 1, 1.0, 1.0, 1.0, 1.0, 1.0, base, {}, {}, {})
         for node, base in (("n0", commit.digest), ("n1", "e" * 64))
     }
     state.average_into(contributions, mean, 1.0)
@@ -238,6 +254,6 @@ def test_members_with_different_bases_take_the_plain_mean(config: WorkerConfig) 
 
 
 def test_weights_that_are_not_finite_are_noticed(config: WorkerConfig) -> None:
-    state = NodeState(config)
+    state = _begun(config)
     state.trainer.weights.values[7] = float("inf")
     assert state.provisional() is None

@@ -50,6 +50,7 @@ from pathlib import Path
 import torch
 from tailtrain.errors import TailtrainError
 from tailtrain.worker.config import load_config
+from tailtrain.worker.supply import load_shards
 from tailtrain.worker.swarm import open_swarm
 config = load_config(Path(sys.argv[1]))
 """
@@ -60,7 +61,7 @@ def test_an_address_that_is_not_this_nodes_is_said(make_fleet: MakeFleet) -> Non
     fleet.configs[0]["coordination"]["address"] = "192.0.2.7"  # reserved for documentation (RFC 5737)
     script = _LONE + (
         "try:\n"
-        "    open_swarm(config, 10, lambda: ({}, []))\n"
+        "    open_swarm(config, 10, load_shards(config), lambda: ({}, []))\n"
         "except TailtrainError as error:\n"
         "    print(json.dumps(str(error)))\n"
     )
@@ -74,10 +75,14 @@ def test_a_peers_clock_is_compared_and_its_state_loads_to_the_bit(make_fleet: Ma
     stranger = fleet.configs[2]
     for config in fleet.configs[:2]:  # the third is not in their configurations
         config["coordination"]["peers"] = [p for p in config["coordination"]["peers"] if p["node"] != "n2"]
+        for domain in config["data"]:
+            del domain["others"]["n2"]
     script = _LONE + (
         "configs = [load_config(Path(path)) for path in sys.argv[1:4]]\n"
         "vectors = [torch.full((1000,), float(i)) for i in range(3)]\n"
-        "def opened(i): return open_swarm(configs[i], 1000, lambda: ({'round': i}, [vectors[i]]))\n"
+        "def opened(i):\n"
+        "    shards = load_shards(configs[i])\n"
+        "    return open_swarm(configs[i], 1000, shards, lambda: ({'round': i}, [vectors[i]]))\n"
         "swarms = [opened(i) for i in range(3)]\n"
         "for swarm in swarms:\n"
         "    swarm.introduce(['n0', 'n1'])\n"
@@ -111,18 +116,21 @@ def test_memory_beyond_the_model_is_bounded(make_fleet: MakeFleet) -> None:
         "from tailtrain.worker.config import load_config\n"
         "from tailtrain.worker.ledger import Contribution, Entry\n"
         "from tailtrain.worker.node_state import NodeState\n"
+        "from tailtrain.worker.supply import Supply\n"
         "def peak(): return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024\n"
         "config = load_config(Path(sys.argv[1]))\n"
         "def work(layers):\n"
         "    model = dataclasses.replace(config.model, width=512, layers=layers)\n"
-        "    state = NodeState(dataclasses.replace(config, model=model))\n"
+        "    changed = dataclasses.replace(config, model=model)\n"
+        "    state = NodeState(changed, Supply(changed))\n"
+        "    state.roll_back()\n"
         "    count = [2]\n"
         "    def stopping():\n"
         "        count[0] -= 1\n"
         "        return count[0] < 0\n"
         "    done = state.trainer.train_until(time.time() + 60, 0.0, stopping)\n"
         "    base, ones = state.commit.digest, [1.0] * 5\n"
-        "    own = Contribution('n0', 0, Entry(), done.tokens, 0, *ones, base, {})\n"
+        "    own = Contribution('n0', 0, Entry(), done.tokens, 0, *ones, base, {}, {}, {})\n"
         "    state.average_into({'n0': own}, state.provisional(), 1.0)\n"
         "    state.save()\n"
         "    return state.commit.weights.numel() * 4\n"

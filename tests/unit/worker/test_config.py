@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from tailtrain.errors import WorkerError
-from tailtrain.worker.config import RowRange, load_config
+from tailtrain.worker.config import load_config
+from tailtrain.worker.data_config import RemoteConfig, RowRange, Span
 
 CHUNK, OTHER, MANIFEST = "a" * 64, "b" * 64, "c" * 64
 PEER_ID = "QmTqkQSVm5SBvkp2AE2938T8h6BdYNpoPvZsq2mqaxXLhL"
@@ -55,9 +56,24 @@ GOOD: dict[str, Any] = {
         ],
     },
     "data": [
-        {"domain": "natural", "manifest": MANIFEST, "ranges": [[CHUNK, 0, 120]], "heldout": [OTHER]},
-        {"domain": "code", "manifest": "d" * 64, "ranges": [], "heldout": []},
+        {
+            "domain": "natural",
+            "manifest": MANIFEST,
+            "ranges": [[CHUNK, 0, 120]],
+            "others": {"architect": [[0, 120, 4, 7], [6, 0, 6, 20]]},
+            "heldout": [OTHER],
+        },
+        {"domain": "code", "manifest": "d" * 64, "ranges": [], "others": {}, "heldout": []},
     ],
+    "storage": {
+        "chunk_port": 45002,
+        "rclone": "/opt/tailtrain/env/1/bin/rclone",
+        "remote": {
+            "path": "fleet:bucket/folder",
+            "config": "/etc/tailtrain/storage.conf",
+            "flags": ["--http-proxy", "http://10.0.0.1:3128"],
+        },
+    },
     "validation": {"bytes_per_domain": 65536},
 }
 
@@ -90,6 +106,13 @@ def test_a_good_file_is_read_as_it_stands(tmp_path: Path) -> None:
     assert config.nodes == ("architect", "qfox")
     assert config.run_dir == Path("/var/lib/tailtrain/runs/0123456789abcdef")
     assert config.data[0].ranges == (RowRange(CHUNK, 0, 120),)
+    assert config.data[0].others == {"architect": (Span(0, 120, 4, 7), Span(6, 0, 6, 20))}
+    assert config.sharded
+    assert config.storage.remote == RemoteConfig(
+        "fleet:bucket/folder",
+        Path("/etc/tailtrain/storage.conf"),
+        ("--http-proxy", "http://10.0.0.1:3128"),
+    )
     assert config.coordination.peers[0].peer_id == PEER_ID
     assert config.training.round_seconds == 12.0
     assert config.sha256 == hashlib.sha256(path.read_bytes()).hexdigest()
@@ -134,6 +157,24 @@ def test_a_good_file_is_read_as_it_stands(tmp_path: Path) -> None:
         ("data/0/heldout/0", "short", r"data\[0\]\.heldout\[0\]: .*sha256"),
         ("data/0/heldout/0", CHUNK, r"data: .*no chunk both trained on and held out"),
         ("data/1/heldout", [CHUNK], r"data: .*no chunk both trained on and held out"),
+        ("data/0/others", ..., r"data\[0\]\.others: a setting is missing"),
+        ("data/0/others", [], r"data\[0\]\.others: this should be an object"),
+        ("data/0/others/stranger", [], r"data\[0\]\.others: .*\"stranger\".*coordination\.peers"),
+        ("data/0/others/architect", 5, r"data\[0\]\.others\.architect: .*a list"),
+        ("data/0/others/architect/0", [0, 0, 0], r"others\.architect\[0\]: .*first chunk"),
+        ("data/0/others/architect/0", [0, 5, 0, 5], r"others\.architect\[0\]"),
+        ("data/0/others/architect/0", [1, 0, 0, 5], r"others\.architect\[0\]"),
+        ("data/0/others/architect/0", [0, False, 1, 5], r"others\.architect\[0\]"),
+        ("storage", ..., r"storage: a setting is missing"),
+        ("storage/chunk_port", 0, r"storage\.chunk_port: .*from 1 to 65535"),
+        ("storage/rclone", "rclone", r"storage\.rclone: .*absolute path"),
+        ("storage/remote", ..., r"storage\.remote: a setting is missing"),
+        ("storage/remote", [], r"storage\.remote: this should be an object"),
+        ("storage/remote/path", "bucket", r"storage\.remote\.path: .*name:folder"),
+        ("storage/remote/config", "x.conf", r"storage\.remote\.config: .*absolute path"),
+        ("storage/remote/flags", [5], r"storage\.remote\.flags\[0\]: .*option of rclone"),
+        ("storage/remote/more", 1, r"storage\.remote\.more: nobody knows"),
+        ("storage/more", 1, r"storage\.more: nobody knows"),
         ("validation/bytes_per_domain", 0, r"validation\.bytes_per_domain"),
         ("validation/more", 0, r"validation\.more: nobody knows"),
     ],
@@ -141,6 +182,10 @@ def test_a_good_file_is_read_as_it_stands(tmp_path: Path) -> None:
 def test_each_bad_field_is_named(tmp_path: Path, path: str, value: Any, message: str) -> None:
     with pytest.raises(WorkerError, match=message):
         load_config(_write(tmp_path, _changed(path, value)))
+
+
+def test_there_may_be_no_storage_backend(tmp_path: Path) -> None:
+    assert load_config(_write(tmp_path, _changed("storage/remote", None))).storage.remote is None
 
 
 @pytest.mark.parametrize(("content", "message"), [("{", "not JSON"), ("[1]", "should be an object")])

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tailtrain.errors import PeerError
+from tailtrain.worker.data_config import RowRange
 from tailtrain.worker.ledger import (
     Contribution,
     Entry,
@@ -19,8 +20,15 @@ from tailtrain.worker.ledger import (
     read_contribution,
     total_tokens,
 )
+from tailtrain.worker.reading_progress import ShardProgress
+from tailtrain.worker.shards import Shard, Shards
 
 KNOWN = ("a", "b", "c")
+SHARDS = Shards(
+    "a",
+    [Shard("natural", node, [RowRange("0" * 64, 0, 90)] * 30, seed=1) for node in KNOWN],
+    taken_over=True,
+)
 counts = st.integers(0, 2**40)
 entries = st.builds(Entry, counts, counts, counts)
 ledgers = st.dictionaries(st.sampled_from(KNOWN), entries)
@@ -39,6 +47,8 @@ def contribution(node: str, **changes: Any) -> Contribution:
         "arrived": 1000.0,
         "base": "0" * 64,
         "ledger": {},
+        "taken_over": {},
+        "progress": {},
     }
     return Contribution(node=node, **{**fields, **changes})
 
@@ -47,14 +57,23 @@ def contribution(node: str, **changes: Any) -> Contribution:
 def test_a_message_arrives_as_it_was_sent(
     before: Entry, tokens: int, loss: float | None, ledger: Any
 ) -> None:
-    sent = contribution("a", before=before, tokens=tokens, loss=loss, ledger=ledger)
-    assert read_contribution(sent.to_message(), KNOWN) == sent
+    progress = {("natural", "b"): ShardProgress(2, frozenset({0, 1, 5}), {3: (7, 1)})}
+    sent = contribution(
+        "a",
+        before=before,
+        tokens=tokens,
+        loss=loss,
+        ledger=ledger,
+        taken_over={"b": 9},
+        progress=progress,
+    )
+    assert read_contribution(sent.to_message(SHARDS), SHARDS) == sent
 
 
 @pytest.mark.parametrize(
     ("field", "value"),
     [
-        ("protocol", 2),
+        ("protocol", 1),
         ("node", "stranger"),
         ("node", 5),
         ("round", -1),
@@ -76,26 +95,32 @@ def test_a_message_arrives_as_it_was_sent(
         ("ledger", {5: [1, 1, 1]}),
         ("ledger", {"a": "much"}),
         ("ledger", {f"n{index}": [1, 1, 1] for index in range(1000)}),
+        ("taken_over", {"stranger": 1}),
+        ("taken_over", {"b": -1}),
+        ("taken_over", {"b": 1.0}),
+        ("taken_over", 5),
+        ("progress", []),
+        ("progress", {"natural": {"b": ["0" * 16, 0, [3], []]}}),
         ("surprise", 1),
     ],
 )
 def test_each_field_is_checked(field: str, value: Any) -> None:
     with pytest.raises(PeerError):
-        read_contribution({**contribution("a").to_message(), field: value}, KNOWN)
+        read_contribution({**contribution("a").to_message(SHARDS), field: value}, SHARDS)
 
 
-@pytest.mark.parametrize("field", sorted(contribution("a").to_message()))
+@pytest.mark.parametrize("field", sorted(contribution("a").to_message(SHARDS)))
 def test_no_field_may_be_missing(field: str) -> None:
-    message = contribution("a").to_message()
+    message = contribution("a").to_message(SHARDS)
     del message[field]
     with pytest.raises(PeerError):
-        read_contribution(message, KNOWN)
+        read_contribution(message, SHARDS)
 
 
 @given(raw=st.none() | st.integers() | st.text() | st.dictionaries(st.text(), st.integers(), max_size=3))
 def test_whatever_arrives_only_an_acceptable_message_passes(raw: Any) -> None:
     with pytest.raises(PeerError):
-        read_contribution(raw, KNOWN)
+        read_contribution(raw, SHARDS)
 
 
 @given(views=st.lists(ledgers, min_size=3, max_size=3), work=st.lists(counts, min_size=3, max_size=3))

@@ -1,0 +1,83 @@
+"""Records cut into windows.
+
+Records are taken until they fill a block. Long records are cut into pieces, the block's pieces are shuffled
+and joined by separators, and the block is cut into windows of `context` bytes. A file of a megabyte therefore
+does not fill batch after batch alone.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+if TYPE_CHECKING:
+    import random
+    from collections.abc import Iterator, Sequence
+
+_BLOCK_BYTES = 32 << 10
+_PIECE_WINDOWS = 4  # a piece of a long record is this many windows long
+_SEPARATOR = b"\x00"
+
+Bytes: TypeAlias = npt.NDArray[np.uint8]
+
+
+@dataclass(frozen=True)
+class Block:
+    """Some records, cut: `ends[k]` records are complete once k windows were taken."""
+
+    data: Bytes
+    records: int
+    ends: tuple[int, ...]
+    context: int
+
+    @property
+    def windows(self) -> int:
+        """How many windows it has."""
+        return len(self.ends) - 1
+
+    def window(self, index: int) -> tuple[Bytes, int]:
+        """One window of `context` + 1 bytes, and how many records it completes."""
+        length = self.context + 1
+        # The last window reaches back instead of being padded, so a few bytes of a block are seen twice.
+        first = max(0, min(index * self.context, len(self.data) - length))
+        window = self.data[first : first + length]
+        if len(window) < length:
+            window = np.concatenate([window, np.zeros(length - len(window), np.uint8)])
+        return window, self.ends[index + 1] - self.ends[index]
+
+
+def cut(texts: Sequence[bytes], order: random.Random, context: int) -> Block:
+    """A block of these records, their pieces in the order that `order` gives."""
+    size = _PIECE_WINDOWS * context
+    pieces = [
+        (record, text[first : first + size])
+        for record, text in enumerate(texts)
+        for first in range(0, max(1, len(text)), size)
+    ]
+    order.shuffle(pieces)
+    data = np.frombuffer(b"".join(_SEPARATOR + piece for _, piece in pieces) + _SEPARATOR, np.uint8)
+    windows = max(1, -(-(len(data) - 1) // context))
+    last_window = [0] * len(texts)
+    end = 0
+    for record, piece in pieces:
+        end += 1 + len(piece)
+        last_window[record] = min(windows - 1, max(0, end - 1) // context)
+    completed = np.bincount(last_window, minlength=windows)
+    return Block(data, len(texts), (0, *(int(total) for total in np.cumsum(completed))), context)
+
+
+def groups(texts: Sequence[bytes]) -> Iterator[list[bytes]]:
+    """The texts in order, cut where a block is full."""
+    group: list[bytes] = []
+    size = 0
+    for text in texts:
+        group.append(text)
+        size += len(text) + 1
+        if size >= _BLOCK_BYTES:
+            yield group
+            group, size = [], 0
+    if group:
+        yield group

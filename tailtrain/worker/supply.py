@@ -1,0 +1,60 @@
+"""Everything between chunk files and batches on one node: whose data is whose, what is here, what is read."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tailtrain.worker.batches import BatchStream
+from tailtrain.worker.fetching import ChunkFetcher
+from tailtrain.worker.manifests import load_data_set
+from tailtrain.worker.records import ChunkStore
+from tailtrain.worker.shards import Shards, shards_of
+from tailtrain.worker.status import log
+from tailtrain.worker.takeover import parts_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from tailtrain.worker.config import WorkerConfig
+    from tailtrain.worker.reading_progress import Progress
+
+
+class Supply:
+    """This node's data.
+
+    Args:
+        config: this node's configuration.
+        say: told in plain words what is being fetched; nothing when nothing is.
+
+    Attributes:
+        shards: all shards of the run.
+        stream: the batches.
+        fetcher: gets chunks that are not here.
+
+    Raises:
+        WorkerError: a manifest is missing or damaged, or the configuration does not fit it.
+    """
+
+    def __init__(self, config: WorkerConfig, say: Callable[[str], None] = log) -> None:
+        data_sets = {domain.domain: load_data_set(config.state_dir, domain) for domain in config.data}
+        self.shards = shards_of(config, data_sets)
+        store = ChunkStore(config.chunk_dir)
+        self.fetcher = ChunkFetcher(config, tuple(data_sets.values()), store, say)
+        self.stream = BatchStream(self.shards, store, context=config.model.context, fetch=self.fetcher.want)
+
+    def read_on(self, progress: Progress, group: Mapping[str, float]) -> None:
+        """Read what is this node's to read after an averaging.
+
+        Args:
+            progress: how far all shards have been read.
+            group: tokens per second of each of its members; of none before the first.
+        """
+        self.fetcher.present(group)
+        self.stream.assign(progress, parts_of(self.shards, progress, group))
+
+
+def load_shards(config: WorkerConfig) -> Shards:
+    """All shards of a run; WorkerError as for `Supply`."""
+    return shards_of(
+        config, {domain.domain: load_data_set(config.state_dir, domain) for domain in config.data}
+    )
