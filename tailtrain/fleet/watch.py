@@ -159,7 +159,8 @@ def _json(text: str) -> dict[str, Any]:
 def _round_line(entry: dict[str, Any], status: dict[str, Any]) -> str:
     group = entry["group"]
     tokens = sum(member["tokens"] for member in group)
-    loss = sum(member["loss"] * member["tokens"] for member in group) / tokens if tokens else float("nan")
+    lost = sum(member["loss"] * member["tokens"] for member in group if member["tokens"])
+    loss = lost / tokens if tokens else float("nan")
     target, total = status["target_tokens"], entry["total_tokens"]
     speeds = "  ".join(f"{member['node']} {member['tokens_per_second']:,.0f}" for member in group)
     speed = sum(member["tokens_per_second"] for member in group)
