@@ -1,4 +1,4 @@
-"""Making one parquet file, fit to train on, from text, JSON lines, databases or source trees."""
+"""Making one parquet file, fit to train on, from text, JSON lines, databases, source trees, other parquet."""
 
 from __future__ import annotations
 
@@ -12,7 +12,9 @@ import pyarrow.parquet as pq
 
 from tailtrain.data.database import sqlite_records
 from tailtrain.data.files import Skipped
+from tailtrain.data.reading import modest_memory
 from tailtrain.data.sources import Options, Record, code_records, jsonl_records, text_records
+from tailtrain.data.tables import parquet_records
 from tailtrain.data.verify import TEMPORARY
 from tailtrain.errors import DataError
 
@@ -22,13 +24,14 @@ if TYPE_CHECKING:
 
     Progress = Callable[[int, int], None]
 
-Kind = Literal["text", "jsonl", "sqlite", "code"]
+Kind = Literal["text", "jsonl", "sqlite", "code", "parquet"]
 
 _READERS = {
     "text": text_records,
     "jsonl": jsonl_records,
     "sqlite": sqlite_records,
     "code": code_records,
+    "parquet": parquet_records,
 }
 # Records are gathered until one of these is reached, and then written as a row group.
 _GROUP_BYTES, _GROUP_ROWS = 8 << 20, 8192
@@ -79,7 +82,8 @@ def build_dataset(
     """
     skipped = Skipped()
     records = _READERS[kind](inputs, options or Options(), skipped, progress or (lambda _done, _total: None))
-    summary = write_records(records, output, text_column="content" if kind == "code" else "text")
+    with modest_memory():
+        summary = write_records(records, output, text_column="content" if kind == "code" else "text")
     if summary is None:
         reasons = ", ".join(f"{count} {reason}" for reason, count in skipped.counts.most_common())
         raise DataError(

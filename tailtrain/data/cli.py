@@ -93,6 +93,14 @@ def build_sqlite(
     _build("sqlite", inputs, output, Options(max_record_bytes, field=field, table=table))
 
 
+@build_group.command("parquet")
+@_common
+@click.option("--field", help="The column that holds the text.  [default: found by its name]")
+def build_parquet(inputs: tuple[Path, ...], output: Path, max_record_bytes: int, field: str | None) -> None:
+    """Parquet files and folders of them: to join parts, or to write a file anew that cannot be used."""
+    _build("parquet", inputs, output, Options(max_record_bytes, field=field))
+
+
 @dataset_group.command("demo")
 @click.argument("folder", type=click.Path(path_type=Path, file_okay=False))
 def demo(folder: Path) -> None:

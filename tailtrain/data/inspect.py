@@ -7,15 +7,18 @@ anything else happens, except damage inside the pages, which only reading them s
 
 from __future__ import annotations
 
+import glob
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from tailtrain.data.portions import rewrite
 from tailtrain.errors import DataError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
 TEXT_COLUMNS = ("text", "content", "code")
@@ -26,6 +29,10 @@ ABOUT_COLUMNS = ("source", "language")
 
 _MAGIC = b"PAR1"
 _ENCRYPTED_MAGIC = b"PARE"
+_PLAIN = "one without encryption"
+# What follows the footer's content where columns are encrypted: a nonce of 12 bytes and a tag of 16 (the
+# format's `Encryption.md`). pyarrow ends the process when it is asked for such a column's place.
+_SIGNATURE = 28
 
 
 @dataclass(frozen=True)
@@ -52,38 +59,57 @@ class DatasetFile:
     text_bytes_estimate: int
 
 
-def inspect_parquet(path: Path, *, text_column: str | None = None) -> DatasetFile:
+def inspect_parquet(
+    path: Path,
+    *,
+    text_column: str | None = None,
+    names: Sequence[str] = TEXT_COLUMNS,
+    to_convert: bool = False,
+) -> DatasetFile:
     """Read a file's footer and say what it holds.
 
     Args:
         path: the parquet file.
-        text_column: the column to train on; by default the first of `TEXT_COLUMNS` that is there.
+        text_column: the column to train on; by default the first of `names` that is there.
+        names: what a text column may be called.
+        to_convert: the file is to be written anew, so it may have no records, and bytes may be text.
 
     Raises:
         DataError: the file is missing, unreadable, empty, truncated, encrypted or no parquet file, has no
             records, or has no text column or one of another type than string.
     """
-    size = _size(path)
+    size, footer_size = _sizes(path)
     try:
         with pq.ParquetFile(path, pre_buffer=False, memory_map=False) as parquet:
             schema, metadata = parquet.schema_arrow, parquet.metadata
+            if footer_size - metadata.serialized_size == _SIGNATURE:
+                raise DataError("columns of the parquet file are encrypted", field=str(path), expected=_PLAIN)
             records = int(metadata.num_rows)
             row_groups = [metadata.row_group(index) for index in range(metadata.num_row_groups)]
             uncompressed = sum(int(group.total_byte_size) for group in row_groups)
-    except (pa.ArrowException, OSError) as error:
+            elsewhere = next((group.column(0).file_path for group in row_groups if group.num_columns), "")
+            columns = tuple((each.name, str(each.type)) for each in schema)
+    except (pa.ArrowException, OSError, ValueError) as error:
         raise DataError(
             "the parquet file is damaged: its footer cannot be read", field=str(path), found=error
         ) from error
-    if records == 0:
+    if elsewhere:
+        raise DataError(
+            "this is only the index of a folder of parquet files",
+            field=str(path),
+            found=f"columns in {elsewhere}",
+            fix=rewrite(path.parent),
+        )
+    if records == 0 and not to_convert:
         raise DataError(
             "the parquet file has no records", field=str(path), found="0 rows", expected="1 row or more"
         )
-    column = _text_column(path, schema, text_column)
+    column = _text_column(path, schema, text_column, names, to_convert=to_convert)
     return DatasetFile(
         path=path,
         records=records,
         bytes=size,
-        columns=tuple((each.name, str(each.type)) for each in schema),
+        columns=columns,
         text_column=column,
         about_columns=tuple(
             name
@@ -101,23 +127,39 @@ def is_text(kind: pa.DataType) -> bool:
     return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind))
 
 
-def _size(path: Path) -> int:
-    """Check that `path` is a whole parquet file by its first and last bytes, and give its size."""
+def is_bytes(kind: pa.DataType) -> bool:
+    """Say whether an Arrow type is bytes that may be text: binary, large_binary, binary_view."""
+    return bool(pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_binary_view(kind))
+
+
+def _sizes(path: Path) -> tuple[int, int]:
+    """Check that `path` is a whole parquet file by its first and last bytes; its size, and its footer's."""
     expected = "a parquet file"
     try:
         if path.is_dir():
+            parts = next(path.rglob("*.parquet"), None)
             raise DataError(
                 "the data set is a folder",
                 field=str(path),
+                found=parts and "parquet files",
                 expected="one parquet file",
-                fix="Make one with: tailtrain dataset build text FOLDER --output FILE",
+                fix=rewrite(path)
+                if parts
+                else "Make one with: tailtrain dataset build text FOLDER --output FILE",
             )
         with path.open("rb") as stream:
             head = stream.read(len(_MAGIC))
             size = stream.seek(0, 2)
-            stream.seek(max(0, size - len(_MAGIC)))
-            tail = stream.read()
+            stream.seek(max(0, size - 2 * len(_MAGIC)))
+            footer_size, tail = stream.read(4), stream.read(4)
     except FileNotFoundError as error:
+        if glob.has_magic(str(path)):
+            raise DataError(
+                "the data set's file is named by a pattern",
+                field=str(path),
+                expected="one parquet file",
+                fix=f"Make one with: tailtrain dataset build parquet {path} --output FILE",
+            ) from error
         raise DataError(
             "the data set's file is missing",
             field=str(path),
@@ -131,7 +173,7 @@ def _size(path: Path) -> int:
     if size == 0:
         raise DataError("the data set's file is empty", field=str(path), found="0 bytes", expected=expected)
     if _ENCRYPTED_MAGIC in (head, tail):
-        raise DataError("the parquet file is encrypted", field=str(path), expected="one without encryption")
+        raise DataError("the parquet file is encrypted", field=str(path), expected=_PLAIN)
     if head != _MAGIC:
         raise DataError(
             "this is not a parquet file",
@@ -148,33 +190,38 @@ def _size(path: Path) -> int:
             expected=f"an end of {_MAGIC!r}",
             fix="Copy or build it again.",
         )
-    return size
+    return size, int.from_bytes(footer_size, "little")
 
 
-def _text_column(path: Path, schema: pa.Schema, wanted: str | None) -> str:
+def _text_column(
+    path: Path, schema: pa.Schema, wanted: str | None, may_be: Sequence[str], *, to_convert: bool
+) -> str:
     names = list(schema.names)
     has = (
         f"the columns {', '.join(f'{each.name} ({each.type})' for each in schema)}" if names else "no columns"
     )
     if wanted is None:
-        wanted = next((name for name in TEXT_COLUMNS if name in names), None)
+        wanted = next((name for name in may_be if name in names), None)
         if wanted is None:
             raise DataError(
                 "the parquet file has no text column",
                 field=str(path),
                 found=has,
-                expected=f"one of {', '.join(TEXT_COLUMNS)}",
-                fix=f"Call the column to train on {TEXT_COLUMNS[0]}, or use: tailtrain dataset build",
+                expected=f"one of {', '.join(may_be)}",
+                fix="Name it with --field."
+                if to_convert
+                else f"Call the column to train on {may_be[0]}, or name it. {rewrite(path)} --field COLUMN",
             )
     if names.count(wanted) != 1:
         problem = "has no column of that name" if wanted not in names else "has two columns of that name"
         raise DataError(f"the parquet file {problem}: {wanted}", field=str(path), found=has)
     kind = schema.field(wanted).type
-    if not is_text(kind):
+    if not is_text(kind) and not (to_convert and is_bytes(kind)):
         raise DataError(
             f"the column {wanted} does not hold text",
             field=str(path),
             found=kind,
             expected="string, large_string or a dictionary of strings",
+            fix=f"{rewrite(path)} (bytes become text there)." if is_bytes(kind) else None,
         )
     return wanted

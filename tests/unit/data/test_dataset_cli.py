@@ -41,6 +41,7 @@ def test_every_kind_of_input_has_a_command(tmp_path: Path) -> None:
     output = tmp_path / "set.parquet"
     assert "1 records" in run("build", "code", tmp_path, "-o", output)
     assert "1 records" in run("build", "jsonl", tmp_path, "-o", output, "--field", "x", "--skip-bad-lines")
+    assert "1 records" in run("build", "parquet", output, "-o", tmp_path / "anew.parquet", "--field", "text")
     with pytest.raises(DataError, match="file is not a database"):
         run("build", "sqlite", tmp_path / "a.py", "-o", output, "--table", "t", "--field", "f")
 
