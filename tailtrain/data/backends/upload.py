@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tailtrain.data.backends.listing import COPIES_DIFFER, list_packs
+from tailtrain.data.backends.listing import COPIES_DIFFER, has_folder, list_packs, require_single_folders
 from tailtrain.data.backends.program import run
 from tailtrain.errors import DataError, StorageError
 
@@ -25,6 +25,7 @@ AT_A_TIME = 4
 
 _BUILDING = "packs-to-upload"
 _BLOCK = 1 << 20
+_SEEN_SECONDS, _LOOK_SECONDS = 60.0, 1.0
 # Few tries of a call where S3 doubles its pauses (7 s, 23 s, 51 s ...), rclone's own number where Drive slows
 # down whoever calls too often; and the whole file once more after that.
 _TRIES = {False: ("--low-level-retries=3", "--retries=2"), True: ("--low-level-retries=10", "--retries=3")}
@@ -83,6 +84,8 @@ def upload(
             expected=f"{total:,} bytes for {len(wanted)} packs",
             fix=f"Make room (rclone cleanup {remote.name}: empties the bin)",
         )
+    if wanted and remote.on_drive and not listing.packs:
+        _make_folder(remote)
     sent = 0
     for first in range(0, len(wanted), AT_A_TIME):
         batch = wanted[first : first + AT_A_TIME]
@@ -112,6 +115,29 @@ def upload(
         if progress:
             progress(sent, total)
     return Uploaded(len(wanted), sent, time.monotonic() - begun)
+
+
+def _make_folder(remote: Remote) -> None:
+    """Make the folder of packs on a Drive, once: who does not see one makes another of the same name.
+
+    Folders that were just made may be missing in listings for a while; and where the answer to making one is
+    lost, rclone makes it again.
+
+    Raises:
+        StorageError: it is there twice now, or not seen after a minute.
+    """
+    run(remote, ("mkdir", remote.packs_path))
+    end = time.monotonic() + _SEEN_SECONDS
+    while not has_folder(remote):
+        require_single_folders(remote)
+        if time.monotonic() > end:
+            raise StorageError(
+                "Google Drive does not show a folder that was made a minute ago",
+                field=remote.packs_path,
+                fix="Run it again, in some minutes",
+            )
+        time.sleep(_LOOK_SECONDS)
+    require_single_folders(remote)
 
 
 @contextmanager

@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 import hashlib
-import http.client
 import os
 import random
-import socket
-import subprocess
-import time
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 from tailtrain.data.backends.find import find_remote
 from tailtrain.data.backends.program import find_program
-from tailtrain.data.backends.remote import node_flags
-from tailtrain.data.packs import packs_of
+from tailtrain.data.backends.remote import NODE_CERTIFICATE, node_flags
+from tailtrain.data.packs import packs_of, places_of
+from tailtrain.data.pull import REMOTE, Puller
+from tailtrain.data.pull_backend import RcloneRemote
+from tailtrain.errors import DataError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from tailtrain.data.backends.remote import Remote
@@ -58,71 +58,26 @@ def remote_at(
     return find_remote(backend, remote=f"fleet:{folder}", project=project, environ=environ, **settings)
 
 
-class _Connection(http.client.HTTPConnection):
-    """HTTP over a Unix socket."""
-
-    def __init__(self, path: Path) -> None:
-        super().__init__("localhost", timeout=30)
-        self._path = str(path)
-
-    def connect(self) -> None:
-        self.sock = socket.socket(socket.AF_UNIX)
-        self.sock.connect(self._path)
-
-
-class NodeReader:
-    """Reads ranges of packs through `rclone serve http`, with a node's configuration and flags."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-
-    def read(self, pack: str, offset: int, size: int) -> bytes:
-        """Bytes of a pack."""
-        with closing(_Connection(self._path)) as connection:
-            connection.request("GET", f"/{pack}", headers={"Range": f"bytes={offset}-{offset + size - 1}"})
-            with connection.getresponse() as answer:
-                assert answer.status == 206
-                return answer.read()
-
-    def damaged(self, packs: tuple[Pack, ...]) -> list[str]:
-        """Names of packs of which some chunk has not its hash."""
-        found = []
-        for pack in packs:
-            offset = 0
-            for sha256, size in pack.chunks:
-                if hashlib.sha256(self.read(pack.name, offset, size)).hexdigest() != sha256:
-                    found.append(pack.name)
-                    break
-                offset += size
-        return found
-
-
-@contextmanager
-def node(remote: Remote, tmp_path: Path) -> Iterator[NodeReader]:
-    """What a node does to read: one rclone, with the configuration that a deploy gives it."""
+def damaged(remote: Remote, packs: Sequence[Pack], tmp_path: Path) -> list[str]:
+    """Names of packs of which a node does not get every chunk, with what a deploy gives it."""
     config = tmp_path / "storage.conf"
     config.touch(mode=0o600)
     config.write_text(remote.node_config())
-    flags = list(node_flags(remote))
-    if remote.ca_certificate:
-        flags[flags.index("--ca-cert") + 1] = str(remote.ca_certificate)
-    place = tmp_path / "rclone.socket"
-    command = [RCLONE, "serve", "http", remote.packs_path, f"--addr=unix://{place}", f"--config={config}"]
-    with subprocess.Popen([*command, "--read-only", *flags], stderr=subprocess.DEVNULL) as process:
-        try:
-            _wait_for(place, process)
-            yield NodeReader(place)
-        finally:
-            process.terminate()
-            process.wait()
-            place.unlink(missing_ok=True)
+    flags = tuple(
+        str(remote.ca_certificate) if flag == NODE_CERTIFICATE else flag for flag in node_flags(remote)
+    )
+    backend = RcloneRemote(remote.path, str(config), flags)
+    with (
+        TemporaryDirectory() as folder,
+        closing(Puller(folder, {}, backend, RCLONE, places_of(packs))) as puller,
+    ):
+        return [pack.name for pack in packs if not _all_arrive(puller, pack)]
 
 
-def _wait_for(place: Path, process: subprocess.Popen[bytes]) -> None:
-    end = time.monotonic() + 20
-    while process.poll() is None and time.monotonic() < end:
-        with socket.socket(socket.AF_UNIX) as probing, suppress(OSError):
-            probing.connect(str(place))
-            return
-        time.sleep(0.02)
-    raise AssertionError("rclone serve http does not answer")
+def _all_arrive(puller: Puller, pack: Pack) -> bool:
+    try:
+        for sha256, size in pack.chunks:
+            puller.fetch(sha256, size, [REMOTE])
+    except DataError:
+        return False
+    return True

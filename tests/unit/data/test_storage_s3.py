@@ -15,7 +15,7 @@ from tailtrain.data.backends.upload import upload
 from tailtrain.errors import DataError, StorageError
 from tailtrain.spec import StorageBackend
 from tests.standins.s3 import S3StandIn, start_moto, start_rclone
-from tests.unit.data.storage_cases import RCLONE, make_packs, node, remote_at
+from tests.unit.data.storage_cases import RCLONE, damaged, make_packs, remote_at
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -69,8 +69,7 @@ def test_packs_are_sent_once_listed_and_read_back_by_range(
     assert said == sorted(said)
     assert list_packs(remote) == Listing({pack.name: 200_001 for pack in sorted(packs)})
     assert list((tmp_path / "work").iterdir()) == []
-    with node(remote, tmp_path) as reader:
-        assert reader.damaged(packs) == []
+    assert damaged(remote, packs, tmp_path) == []
     assert upload(remote, packs, tmp_path / "chunks", tmp_path / "work").packs == 0
 
 
@@ -79,8 +78,7 @@ def test_a_large_pack_goes_in_parts(by_moto: S3StandIn, tmp_path: Path) -> None:
     remote = remote_at(StorageBackend.S3, options, f"{BUCKET}/parts", tmp_path)
     packs = make_packs(tmp_path / "chunks", packs=1, size=12_000_000)
     assert upload(remote, packs, tmp_path / "chunks", tmp_path / "work").bytes == 12_000_000
-    with node(remote, tmp_path) as reader:
-        assert reader.damaged(packs) == []
+    assert damaged(remote, packs, tmp_path) == []
 
 
 def test_a_truncated_pack_is_seen_in_the_listing_and_sent_again(
@@ -106,13 +104,11 @@ def test_a_damaged_pack_is_found_by_a_node_and_mended_by_replacing(
     content = bytearray(stored.read_bytes())
     content[15_000] ^= 1
     stored.write_bytes(content)
-    with node(remote, tmp_path) as reader:
-        assert reader.damaged(packs) == [packs[1].name]
+    assert damaged(remote, packs, tmp_path) == [packs[1].name]
     assert upload(remote, packs, tmp_path / "chunks", tmp_path / "work").packs == 0
     mended = upload(remote, packs[1:], tmp_path / "chunks", tmp_path / "work", replace=True)
     assert mended.packs == 1
-    with node(remote, tmp_path) as reader:
-        assert reader.damaged(packs) == []
+    assert damaged(remote, packs, tmp_path) == []
 
 
 def test_killed_and_run_again_it_sends_only_what_is_missing(
