@@ -1,6 +1,6 @@
-"""`make bench`: what a deploy costs that finds nothing to do, beside plain pyinfra and Ansible.
+"""`make bench`: what a no-op costs and how fast data is pushed, beside others who do the same.
 
-    python -m tests.bench --lab NAME --ansible FOLDER
+    python -m tests.bench --lab NAME --ansible FOLDER [--only no-op|push]
 
 Needs a lab of that name, up; see README.md for what is measured and how.
 """
@@ -9,31 +9,23 @@ from __future__ import annotations
 
 import argparse
 import sys
-import tempfile
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lab.lab import Lab
 from lab.settings import Settings
-from tests.bench import chart, large_fleet, same_state
-from tests.bench.contenders import ANSIBLE, ONE_HOST, OURS, PIPELINING, PYINFRA, START_UP, contenders
-from tests.bench.project import CHECKOUT, Project
-from tests.bench.results import Results, machine
+from tests.bench import chart, no_op
+from tests.bench.project import CHECKOUT
+from tests.bench.push import chart as push_chart
+from tests.bench.push import measure as push
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable
 
-    from tests.bench.contenders import Contender
+    from tests.bench.results import Results, Target
 
-ONE_WAY_SECONDS = 0.025
-FAR = "at 50 ms"
-LIMITED = "on slow processors"
-LARGE = "plan for 1,000 hosts"
 KEPT = CHECKOUT / "docs" / "bench"
-
-# name, the value measured, the most it may be, unit
-Target = tuple[str, float, float, str]
 
 
 def main() -> int:
@@ -41,116 +33,41 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.bench")
     parser.add_argument("--lab", required=True, help="name of a lab that is up; its hosts are deployed to")
     parser.add_argument("--ansible", required=True, type=Path, help="folder with ansible-playbook")
+    parser.add_argument("--only", choices=["no-op", "push"], help="one part instead of both")
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--far-rounds", type=int, default=2)
-    parser.add_argument("--large-rounds", type=int, default=3)
+    parser.add_argument("--far-rounds", type=int, default=2, help="of the no-op over a slow link")
+    parser.add_argument("--large-rounds", type=int, default=3, help="of the plan for 1,000 hosts")
+    parser.add_argument("--narrow-rounds", type=int, default=2, help="of pushing over narrow links")
+    parser.add_argument("--megabytes", type=int, default=150, help="of the data set that is pushed")
     parser.add_argument("--keep", type=Path, default=KEPT, help="folder for results and chart")
     given = parser.parse_args()
-    began = time.monotonic()
-    results = measured(
-        Lab(Settings(name=given.lab)), given.ansible, given.rounds, given.far_rounds, given.large_rounds
-    )
-    results.save(given.keep / "no-op.json")
-    (given.keep / "no-op.svg").write_text(chart.draw(results))
-    print(f"\n{results.table()}\n\n{ratios(results)}\n")
-    missed = 0
-    for name, value, most, unit in targets(results):
-        missed += value > most
-        verdict = "missed" if value > most else "met"
-        print(f"  {name:50}  {value:7.2f} {unit:2} of at most {most:g} {unit:2}  {verdict}")
-    print(f"\nKept in {given.keep} ({time.monotonic() - began:.0f} s).")
-    return 1 if missed else 0
+    lab, met = Lab(Settings(name=given.lab)), True
+    if given.only != "push":
+        began = time.monotonic()
+        results = no_op.measured(lab, given.ansible, given.rounds, given.far_rounds, given.large_rounds)
+        (given.keep / "no-op.svg").write_text(chart.draw(results))
+        results.save(given.keep / "no-op.json")
+        met &= told(results, no_op.ratios(results), no_op.targets(results), began)
+    if given.only != "no-op":
+        began = time.monotonic()
+        rounds = push.Rounds(given.rounds, given.narrow_rounds)
+        results = push.measured(lab, given.ansible, rounds, given.megabytes)
+        results.save(given.keep / "push.json")
+        (given.keep / "push.svg").write_text(push_chart.draw(results))
+        met &= told(results, push.ratios(results), push.targets(results), began)
+    print(f"\nKept in {given.keep}.")
+    return 0 if met else 1
 
 
-def measured(lab: Lab, ansible: Path, rounds: int, far_rounds: int, large_rounds: int) -> Results:
-    """All benchmarks, in one run on one machine."""
-    results = Results(facts=machine())
-    project = Project(lab, CHECKOUT / ".tailtrain" / "bench")
-    project.folder.mkdir(parents=True, exist_ok=True)
-    project.make()
-    say("training, so that there is nothing left to do ...")
-    project.finish()
-    compared = same_state.write(
-        lab, project.folder / ".tailtrain" / "datasets" / "chunks", project.folder / "same"
-    )
-    say(f"up to {compared} files, folders and units are compared on a host")
-    all_of_them = contenders(lab, project.folder / "same", ansible)
-    hosts = [lab.host(name) for name in lab.state.hosts]
-    try:
-        # Whole processors, as real hosts have; the lab's shares of one are for training at unequal speed.
-        for host in hosts:
-            host.set_cpu_quota(None)
-        alternate(results, project, all_of_them, rounds + 1, "", uncounted=1)
-        lab.slow_down(ONE_WAY_SECONDS)
-        alternate(results, project, all_of_them, far_rounds, f" {FAR}")
-        lab.slow_down(0)
-        for host in hosts:
-            host.set_cpu_quota(host.state.cpu_quota_cores)
-        ours = [each for each in all_of_them if each.name in (OURS, PYINFRA)]
-        alternate(results, project, ours, far_rounds, f" {LIMITED}")
-    finally:
-        lab.slow_down(0)
-        for host in hosts:
-            host.set_cpu_quota(host.state.cpu_quota_cores)
-    with tempfile.TemporaryDirectory() as folder:
-        large_fleet.make(Path(folder), 1000)
-        for number in counted(large_rounds, LARGE):
-            del number
-            found = large_fleet.measure(Path(folder))
-            results.add(LARGE, found["seconds"], int(found["bytes"]))
-    return results
-
-
-def alternate(
-    results: Results,
-    project: Project,
-    those: Sequence[Contender],
-    rounds: int,
-    suffix: str,
-    *,
-    uncounted: int = 0,
-) -> None:
-    """Each in turn, round by round, so that disturbances hit all alike; the first rounds may not count."""
-    for number in counted(rounds, f"no-op{suffix}"):
-        for contender in those:
-            seconds = contender.run(project.lab, project.folder)
-            if number >= uncounted:
-                results.add(f"{contender.name}{suffix}", seconds)
-
-
-def counted(rounds: int, name: str) -> Iterator[int]:
-    """The numbers of the rounds, told as they begin."""
-    for number in range(rounds):
-        say(f"{name}: round {number + 1} of {rounds}")
-        yield number
-
-
-def ratios(results: Results) -> str:
-    """Our no-op against the others'."""
-    lines = []
-    for suffix, where in (("", "round trip below 1 ms"), (f" {FAR}", "round trip 50 ms")):
-        times = [
-            f"{results.ratio(f'{other}{suffix}', f'{OURS}{suffix}'):.1f} times as fast as {other}"
-            for other in (PYINFRA, ANSIBLE, PIPELINING)
-        ]
-        lines.append(f"{where}: {'; '.join(times)}")
-    lines.append(f"six hosts: {results.ratio(OURS, START_UP):.1f} start-ups of pyinfra")
-    return "\n".join(lines)
-
-
-def targets(results: Results) -> Iterator[Target]:
-    """What was promised."""
-    yield "no-op of one host, in start-ups of pyinfra", results.ratio(ONE_HOST, START_UP), 2, "x"
-    yield "no-op, as a part of plain pyinfra's", results.ratio(OURS, PYINFRA), 1 / 2, "x"
-    yield "no-op, as a part of Ansible's", results.ratio(OURS, ANSIBLE), 1 / 10, "x"
-    yield "no-op at a round trip of 50 ms", results.median(f"{OURS} {FAR}"), 1.5, "s"
-    yield "plan for 1,000 hosts", results.median(LARGE), 10, "s"
-    yield "memory of that plan", results.memory[LARGE] / 1e6, 400, "MB"
-
-
-def say(text: str) -> None:
-    """Progress, for whoever waits."""
-    print(text, file=sys.stderr, flush=True)
+def told(results: Results, ratios: str, targets: Iterable[Target], began: float) -> bool:
+    """Print it all; whether every target is met."""
+    print(f"\n{results.table()}\n\n{ratios}\n")
+    missed = False
+    for target in targets:
+        missed |= target.missed
+        print(f"  {target}")
+    print(f"\nMeasured in {time.monotonic() - began:.0f} s.")
+    return not missed
 
 
 if __name__ == "__main__":

@@ -17,6 +17,7 @@ from pyinfra.connectors.fake import FakeConnector
 from pyinfra.connectors.util import CommandOutput, OutputLine
 
 from tailtrain.fleet import probe_program
+from tailtrain.tailnet import ping_program
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -33,18 +34,21 @@ class ManyHosts(FakeConnector):
         yield name or "", {}, []
 
     def run_shell_command(  # type: ignore[override]  # pyinfra passes more than matters here
-        self, command: StringCommand, *_: Any, **__: Any
+        self, command: StringCommand, *_: Any, _stdin: Any, **__: Any
     ) -> tuple[bool, CommandOutput]:
-        """Answer the probe, whatever was asked."""
+        """Answer the probe, and where the question is one of paths, that all of them are direct."""
         del command
+        sources, request = json.loads(zlib.decompress(b"".join(_stdin)))
+        if sources[-1][0] == ping_program.__name__:
+            return _said({"paths": dict.fromkeys(json.loads(request)["addresses"], "direct"), "problem": ""})
         reply = {**_reply(), "peer_id": f"Qm{self.host.name:0>44}"}
         reply["hardware"] = {**reply["hardware"], "clock": time.time()}
-        text = (
-            binascii.b2a_base64(zlib.compress(json.dumps(probe_program.news(reply, [])).encode()))
-            .decode()
-            .strip()
-        )
-        return True, CommandOutput([OutputLine("stdout", text)])
+        return _said(probe_program.news(reply, []))
+
+
+def _said(answer: dict[str, Any]) -> tuple[bool, CommandOutput]:
+    text = binascii.b2a_base64(zlib.compress(json.dumps(answer).encode())).decode().strip()
+    return True, CommandOutput([OutputLine("stdout", text)])
 
 
 @cache

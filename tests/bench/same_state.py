@@ -73,18 +73,12 @@ def write(lab: Lab, chunks: Path, folder: Path) -> int:
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     found = {name: _wanted(lab.host(name), chunks, folder / name) for name in lab.state.hosts}
-    keys = lab.on_control(["tailscale", "status", "--json"]).stdout
-    host_keys = {
-        address: peer["sshHostKeys"]
-        for peer in json.loads(keys)["Peer"].values()
-        for address in peer["TailscaleIPs"][:1]
-    }
-    known_hosts = folder / "known_hosts"
-    known_hosts.write_text("".join(f"{at} {key}\n" for at, keys in host_keys.items() for key in keys))
+    pins = folder / "known_hosts"
+    pins.write_text(known_hosts(lab))
     # @tailscale, as tailtrain has it: what is compared is operations, not two ways to connect.
     hosts = [(f"@tailscale/{name}", {"wanted": asdict(wanted)}) for name, wanted in found.items()]
     (folder / "inventory.py").write_text(f"nodes = {hosts!r}\n")
-    pinned = f"-o UserKnownHostsFile={known_hosts} -o StrictHostKeyChecking=yes"
+    pinned = f"-o UserKnownHostsFile={pins} -o StrictHostKeyChecking=yes"
     inventory = {
         "all": {
             "hosts": {
@@ -102,6 +96,12 @@ def write(lab: Lab, chunks: Path, folder: Path) -> int:
         len(wanted.folders) + len(wanted.built) + len(wanted.files) + 1 + _lines(wanted.sums)
         for wanted in found.values()
     )
+
+
+def known_hosts(lab: Lab) -> str:
+    """The hosts' keys by address, as OpenSSH reads them."""
+    peers = json.loads(lab.on_control(["tailscale", "status", "--json"]).stdout)["Peer"].values()
+    return "".join(f"{peer['TailscaleIPs'][0]} {key}\n" for peer in peers for key in peer["sshHostKeys"])
 
 
 def _lines(sums: str) -> int:
