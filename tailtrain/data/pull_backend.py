@@ -41,8 +41,12 @@ START_SECONDS = 60.0
 _FLAGS = (
     *("--config", ""),  # no file: the environment says it all, and tokens that it renews stay in its memory
     *("--rc-serve", "--buffer-size", "0", "--stats", "0", "--log-level", "DEBUG"),
-    *("--contimeout", "10s", "--timeout", "50s", "--low-level-retries", "4"),
+    *("--contimeout", "10s", "--timeout", "50s"),
 )
+
+# Drive limits how often it is asked; rclone then tries again, ever more slowly. Others fail for a reason.
+_RETRIES = {"drive": "6"}
+_FEW_RETRIES = "2"
 
 # Runs rclone until a line comes on standard input, or its end: that comes when the process that has the other
 # end of the pipe is no more. Standard error is then rclone's alone, so its end is rclone's. $0 goes with it.
@@ -50,7 +54,7 @@ _KEEPER = '"$@" </dev/null & child=$!; exec 2>/dev/null; read -r _; kill -9 "$ch
 
 # "2026/11/30 10:56:46 DEBUG : packs/0a: Get request open error: ..."; other lines may hold what is secret.
 _COMPLAINT = re.compile(
-    r"[\d/]+ [\d:]+ (?:(?=.* error)DEBUG|NOTICE|ERROR|CRITICAL)\s*: (.*)"
+    r"[\d/]+ [\d:]+ (?:(?=.* error)DEBUG|ERROR|CRITICAL)\s*: (.*)"
     r"|((?:/bin/)?sh: .*|Error: .*|panic: .*)"
 )
 _MOMENT_SECONDS = 0.3
@@ -59,15 +63,15 @@ _MOMENT_SECONDS = 0.3
 _MEANINGS: tuple[tuple[Kind, str, str], ...] = (
     (
         "limit",
-        "the backend's limit is reached",
-        r"rate.?limit|quota|slow.?down|too ?many ?requests|limit ?exceeded|StatusCode: 429|Error 429",
+        "the backend is at a limit",
+        r"rate.?limit|quota|slow.?down|too ?many ?requests|limit ?exceeded|(?:StatusCode:|Error) (?:429|503)",
     ),
     (
         "refused",
         "the backend does not let this node in",
         (
             r"access.?denied|forbidden|unauthori[sz]ed|InvalidAccessKeyId|SignatureDoesNotMatch"
-            r"|TimeTooSkewed|expired|invalid_grant|invalid_client|permission|StatusCode: 40[13]|Error 40[13]"
+            r"|TimeTooSkewed|expired|invalid_grant|invalid_client|permission|(?:StatusCode:|Error) 40[13]"
         ),
     ),
     ("absent", "the backend does not have it", r"not found|NoSuchKey|NoSuchBucket|Error 404"),
@@ -91,7 +95,9 @@ class RcloneRemote:
 
 
 class Backend(Source):
-    """The storage backend, read through an rclone of our own."""
+    """The storage backend, read through an rclone of our own, which has tried several times when it fails."""
+
+    give_up_after = 2
 
     def __init__(self, name: str, remote: RcloneRemote, rclone: str) -> None:
         super().__init__(name)
@@ -114,11 +120,15 @@ class Backend(Source):
     def connection(self) -> http.client.HTTPConnection:
         """One to rclone, which is started if it does not run."""
         with self._starting:
+            if self._connections.closed:
+                raise SourceError("unreachable", "stopped")
             if self._child is None or not self._child.runs:
                 if self._child:
                     self._child.close()
+                if not os.access(self._rclone, os.X_OK):
+                    raise SourceError("refused", f"there is no program {self._rclone} that may be run")
+                settings = _section(self._remote.config, self._section)
                 try:
-                    settings = _section(self._remote.config, self._section)
                     self._child = _Child(self._rclone, self._remote.flags, settings)
                 except OSError as error:
                     raise SourceError("refused", f"rclone cannot be started: {error}") from error
@@ -168,9 +178,10 @@ class _Child:
         self._said: deque[str] = deque(maxlen=50)
         keep = {name: value for name, value in os.environ.items() if not name.startswith("RCLONE_")}
         remote = {f"RCLONE_CONFIG_{self.REMOTE}_{key}".upper(): value for key, value in settings.items()}
+        retries = ("--low-level-retries", _RETRIES.get(settings.get("type", ""), _FEW_RETRIES))
         address = ("--rc-addr", f"unix://{self.socket}", "--cache-dir", self._folder)
         self._process = subprocess.Popen(
-            ["/bin/sh", "-c", _KEEPER, self._folder, rclone, "rcd", *_FLAGS, *address, *flags],
+            ["/bin/sh", "-c", _KEEPER, self._folder, rclone, "rcd", *_FLAGS, *retries, *address, *flags],
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
@@ -213,9 +224,10 @@ class _Child:
 
     def close(self) -> None:
         """End it at once, and remove its folder."""
-        with contextlib.suppress(OSError), self._stdin:
-            # A forked process may have the pipe too, so closing it would not be enough.
-            self._stdin.write(b"\n")
+        if not self._stdin.closed:
+            with contextlib.suppress(OSError), self._stdin:
+                # A forked process may have the pipe too, so closing it would not be enough.
+                self._stdin.write(b"\n")
         self._process.wait()
         self._listener.join(CONNECT_SECONDS)
         shutil.rmtree(self._folder, ignore_errors=True)

@@ -21,11 +21,8 @@ if TYPE_CHECKING:
 
     from tailtrain.data.packs import Place
 
-GIVE_UP_AFTER = 3
-"""After so many failures in a row a source is left alone for a while, instead of asked for every chunk."""
-
 REST_SECONDS = 60.0
-"""How long it is left alone then."""
+"""How long a source is left alone after several failures in a row, instead of asked for every chunk."""
 
 Kind = Literal["unreachable", "absent", "damaged", "refused", "limit"]
 """Why a source gave nothing: no answer; it has it not; other bytes than it should have; it does not let us;
@@ -62,7 +59,13 @@ class Chunk:
 
 
 class Source(ABC):
-    """One source; threads may share it, each request has a connection of its own."""
+    """One source; threads may share it, each request has a connection of its own.
+
+    Attributes:
+        give_up_after: how many failures in a row it takes to leave the source alone for a while.
+    """
+
+    give_up_after = 3
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -93,13 +96,13 @@ class Source(ABC):
 
     @property
     def given_up(self) -> SourceError | None:
-        """Why the source is left alone for now, if it is."""
-        resting = self._failures >= GIVE_UP_AFTER and time.monotonic() < self._rests_until
+        """Why the source is left alone at this moment, if it is."""
+        resting = self._failures >= self.give_up_after and time.monotonic() < self._rests_until
         return self._last if resting else None
 
     def revive(self) -> None:
-        """Ask the source again, whatever happened before."""
-        self._failures = 0
+        """Ask the source again, but only once if it fails again."""
+        self._failures = min(self._failures, self.give_up_after - 1)
 
     def read(self, run: Sequence[Chunk], folder: Folder) -> Iterator[tuple[Chunk, SourceError | None]]:
         """Get chunks that lie one behind the other into the folder, with one request.

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
 import random
 import re
+import signal
 import subprocess
 import sys
 import time
@@ -19,7 +21,7 @@ from tailtrain.data.pull_backend import RcloneRemote
 from tailtrain.data.verify import RECORD
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
     from typing import Self
 
 CHECKOUT = Path(__file__).resolve().parents[3]
@@ -38,13 +40,13 @@ class Rclone:
     """A running `rclone serve`, with its address; to be used in a `with`."""
 
     def __init__(self, *words: str, port: int = 0) -> None:
-        self._log = subprocess.Popen(
+        self._log: Any = subprocess.Popen(
             [RCLONE, "serve", *words, "--addr", f"127.0.0.1:{port}", "--config", ""],
             stderr=subprocess.PIPE,
             text=True,
         )
-        assert self._log.stderr
-        for line in self._log.stderr:
+        stderr: Any = self._log.stderr
+        for line in stderr:
             if found := re.search(r"http://127\.0\.0\.1:(\d+)", line):
                 self.port = int(found[1])
                 break
@@ -55,15 +57,29 @@ class Rclone:
         """A node's chunk server."""
         return cls("http", str(folder), "--read-only", "--dir-cache-time", "1s", *flags, port=port)
 
+    def log(self) -> str:
+        """What it said since it was up, when it has been stopped."""
+        text: str = self._log.stderr.read()
+        return text
+
+    def pause(self) -> None:
+        """Say nothing from now on, as a host does whose network is gone."""
+        self._log.send_signal(signal.SIGSTOP)
+
+    def go_on(self) -> None:
+        """Be as before."""
+        self._log.send_signal(signal.SIGCONT)
+
     def stop(self) -> None:
         self._log.kill()
-        self._log.communicate()
+        self._log.wait()
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.stop()
+        self._log.stderr.close()
 
 
 @dataclass
@@ -170,16 +186,16 @@ class Bench:
 
 
 def rclones_of(pid: int) -> list[int]:
-    """The rclone processes that a puller started, found by the session of their keeper."""
-    return [
-        int(entry)
-        for entry, parents in _parents()
-        if pid in parents and b"--rc-serve" in _words(entry) and b"rcd" in _words(entry)
-    ]
+    """The rclone processes that a puller started, through their keepers."""
+    return [child for child, above in _ancestors().items() if pid in above and alive(child)]
 
 
 def alive(pid: int) -> bool:
-    return b"--rc-serve" in _words(str(pid))
+    """Whether this is an rclone that reads a backend."""
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")[:2] == [RCLONE.encode(), b"rcd"]
+    except OSError:
+        return False
 
 
 def wait_until(condition: Any, seconds: float = 10) -> None:
@@ -189,26 +205,16 @@ def wait_until(condition: Any, seconds: float = 10) -> None:
         time.sleep(0.01)
 
 
-def _words(pid: str) -> list[bytes]:
-    try:
-        return Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
-    except OSError:
-        return []
-
-
-def _parents() -> Iterator[tuple[str, set[int]]]:
+def _ancestors() -> dict[int, set[int]]:
     parent = {}
-    for entry in os.listdir("/proc"):  # noqa: PTH208 - names are what is needed
-        if entry.isdigit():
-            try:
-                parent[int(entry)] = int(
-                    Path(f"/proc/{entry}/stat").read_text().rpartition(")")[2].split()[1]
-                )
-            except OSError:
-                continue
+    for entry in filter(str.isdigit, os.listdir("/proc")):  # noqa: PTH208 - names are what is needed
+        with contextlib.suppress(OSError):
+            parent[int(entry)] = int(Path(f"/proc/{entry}/stat").read_text().rpartition(")")[2].split()[1])
+    found = {}
     for pid in parent:
-        found, at = set(), pid
-        while at in parent and at not in found:
-            found.add(at)
+        above, at = set(), pid
+        while at in parent and at not in above:
+            above.add(at)
             at = parent[at]
-        yield str(pid), found
+        found[pid] = above
+    return found

@@ -1,4 +1,4 @@
-"""Pulling chunks by the real program, from real chunk servers and a real backend on the loopback interface."""
+"""Pulling chunks by the real program, from real chunk servers and a backend on the loopback interface."""
 
 from __future__ import annotations
 
