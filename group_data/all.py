@@ -25,7 +25,7 @@ replicas = 2
 
 # Where storage_backend "s3" or "googleDriveTopological" keeps the data: a remote of rclone's configuration and a
 # folder there (docs/storage.md). Its credentials are read from rclone's own file, or from the environment.
-# storage = {"remote": "name:folder", "http_proxy": None, "ca_certificate": None}
+# As in: storage = {"remote": "name:folder", "http_proxy": None, "ca_certificate": None}
 
 # A byte-level transformer; the sizes decide its parameters and its memory.
 model = {"layers": 4, "width": 128, "heads": 4, "context": 128}

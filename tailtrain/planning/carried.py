@@ -154,31 +154,35 @@ def moves_of(
     copies: frozenset[str],
 ) -> list[ChunkMove]:
     """The chunks that a host lacks, by the reason for which they go there."""
-    lacking = {chunk.sha256: chunk for chunk in chunks}
+    lacking = {chunk.sha256 for chunk in chunks}
     had = chunks_on(answer)
     found = []
     for dataset in datasets:
-        theirs = [chunk for chunk in (*dataset.train, *dataset.heldout) if chunk.sha256 in lacking]
+        domain = dataset.domain
         before = sum(stop - start for _, start, stop in _ranges_on(answer, dataset))
-        damaged = [chunk for chunk in theirs if chunk.sha256 in answer.damaged]
-        missing = [chunk for chunk in theirs if chunk.sha256 in had and chunk not in damaged]
-        kept = [c for c in theirs if c.sha256 in copies and c not in damaged and c not in missing]
-        new = [c for c in theirs if c not in damaged and c not in missing and c not in kept]
-        grown = quotas[dataset.domain][name] - before
+        grown = quotas[domain][name] - before
+        detail = ""
         if not before:
-            why = f"no {dataset.domain} data there yet"
+            new = f"no {domain} data there yet"
         elif grown > 0:
-            why = f"{dataset.domain} grows by {counted(grown, 'record')}"
+            new, detail = f"{domain} grows", f"by {counted(grown, 'record')}"
         else:
-            why = f"other records of {dataset.domain} than before"
-        for reason, group in (
-            (f"damaged, of {dataset.domain}", damaged),
-            (f"missing, of {dataset.domain}", missing),
-            (why, new),
-            (f"copies of {dataset.domain} for the other nodes", kept),
-        ):
-            if group:
-                found.append(ChunkMove(reason, len(group), sum(chunk.bytes for chunk in group)))
+            new = f"other records of {domain} than before"
+        groups: dict[str, list[int]] = {f"damaged, of {domain}": [], f"missing, of {domain}": [], new: []}
+        copied = f"copies of {domain} for the other nodes"
+        groups[copied] = []
+        for chunk in (*dataset.train, *dataset.heldout):
+            if chunk.sha256 in lacking:
+                if chunk.sha256 in answer.damaged:
+                    why = f"damaged, of {domain}"
+                elif chunk.sha256 in had:
+                    why = f"missing, of {domain}"
+                else:
+                    why = copied if chunk.sha256 in copies else new
+                groups[why].append(chunk.bytes)
+        for why, sizes in groups.items():
+            if sizes:
+                found.append(ChunkMove(why, len(sizes), sum(sizes), detail if why == new else ""))
     return found
 
 

@@ -63,9 +63,10 @@ class DriftEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
 
 class MoveEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Chunks that are sent to the host for the same reason."""
+    """Chunks that come to the host for the same reason."""
 
     why: str
+    detail: Annotated[str, Meta(description="How much of it there is on this host; may be empty.")]
     chunks: Count
     bytes: Count
 
@@ -147,7 +148,7 @@ class HostEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     drift: tuple[DriftEntry, ...]
     actions: Annotated[tuple[ActionEntry, ...], Meta(description="In the order in which they are done.")]
     files: tuple[FileEntry, ...]
-    chunks: Annotated[tuple[str, ...], Meta(description="SHA-256 of each chunk that is sent to it.")]
+    chunks: Annotated[tuple[str, ...], Meta(description="SHA-256 of each chunk that comes to it.")]
     manifests: Annotated[tuple[str, ...], Meta(description="Data sets of which it lacks the list of chunks.")]
     moves: tuple[MoveEntry, ...]
     sources: Annotated[

@@ -60,9 +60,12 @@ def host_entry(host: HostPlan, plan: Plan, gate: Gate) -> HostEntry:
         files=tuple(_file(change) for change in host.files),
         chunks=tuple(chunk.sha256 for chunk in host.chunks),
         manifests=host.manifests,
-        moves=tuple(MoveEntry(why=said(m.why), chunks=m.chunks, bytes=m.bytes) for m in host.moves),
+        moves=tuple(
+            MoveEntry(why=said(m.why), detail=said(m.detail), chunks=m.chunks, bytes=m.bytes)
+            for m in host.moves
+        ),
         sources=tuple(
-            SourceEntry(source=said(s.source), why=s.why, chunks=s.chunks, bytes=s.bytes)
+            SourceEntry(source=said(s.source), why=said(s.why), chunks=s.chunks, bytes=s.bytes)
             for s in host.sources
         ),
         seconds_to_send=host.seconds_to_send,

@@ -235,21 +235,27 @@ def _balance(training: TrainingConfiguration, record: RunRecord) -> Guarantee:
 
 def _data(nodes: Sequence[NetworkNode], training: TrainingConfiguration, record: RunRecord) -> Guarantee:
     """Met where every node fetched and verified a chunk that it does not own, after the training."""
-    tried = {name: each for name, each in record.availability.items() if each and each["chunk"]}
-    if not tried:
-        return Guarantee("dataAvailability", Verdict.NOT_EXERCISED, "every node has all data anyway")
-    failed = {name: each["error"] for name, each in tried.items() if each["error"]}
-    got = len(tried) - len(failed)
-    places = sorted({str(each["source"]) for each in tried.values() if not each["error"]})
-    whence = training.storage_backend.value if places == ["remote"] else ", ".join(places)
-    measured = f"{got} of {len(nodes)} nodes fetched and verified a random chunk that they do not own"
+    name = "dataAvailability"
+    tried = {node: each for node, each in record.availability.items() if each}
+    asked = {node: each for node, each in tried.items() if each["chunk"]}
+    if not asked:
+        why = "every node owns rows of every chunk" if tried else "no node tried to fetch another's chunk"
+        return Guarantee(name, Verdict.NOT_EXERCISED, why)
+    failed = {node: str(each["error"]) for node, each in asked.items() if each["error"]}
+    got = [each for each in asked.values() if not each["error"]]
+    # A node that owns rows of every chunk has them all: there is nothing that it would have to get.
+    needed = [node.hostname for node in nodes if node.hostname in asked or node.hostname not in tried]
+    measured = f"{len(got)} of {len(needed)} nodes fetched and verified a random chunk that they do not own"
     if got:
-        slowest = max(float(each["seconds"]) for each in tried.values() if not each["error"])
-        measured += f", from {whence}; the slowest took {slowest:.1f} s"
-    if failed:
-        name = min(failed)
-        measured += f"; not {', '.join(sorted(failed))}: {failed[name]}"
-    return Guarantee("dataAvailability", _verdict(met=got == len(nodes)), measured)
+        places = sorted({str(each["source"]) for each in got})
+        whence = training.storage_backend.value if places == ["remote"] else ", ".join(places)
+        measured += f", from {whence}; the slowest took {max(float(each['seconds']) for each in got):.1f} s"
+    for why in dict.fromkeys(failed.values()):
+        measured += f"; not {', '.join(sorted(node for node in failed if failed[node] == why))}: {why}"
+    untried = [node for node in needed if node not in asked]
+    if untried:
+        measured += f"; not tried on {', '.join(untried)}"
+    return Guarantee(name, _verdict(met=len(got) == len(needed)), measured)
 
 
 def _coordination(training: TrainingConfiguration, record: RunRecord) -> Guarantee:

@@ -130,6 +130,8 @@ def plan_of_host(fleet: Fleet, node: NetworkNode, answer: Observation, share: in
     sent = sum(delivery.chunk.bytes for delivery in deliveries if delivery.sent)
     fetched = sum(chunk.bytes for chunk in chunks) - sent
     rate, where_from = _rate(answer)
+    speeds = [_speed(rate, where_from)] if sent else []
+    speeds += [_speed(_ASSUMED_RATE["direct"], "assumed")] if fetched else []
     actions = tuple(actions_of(context))
     keys = {action.key for action in actions}
     return HostPlan(
@@ -153,7 +155,7 @@ def plan_of_host(fleet: Fleet, node: NetworkNode, answer: Observation, share: in
         drift=tuple(drift_of(node, answer, texts, fleet.data.sizes)),
         moves=moves,
         seconds_to_send=sent / rate + fetched / _ASSUMED_RATE["direct"],
-        send_rate=f"{rate / 1e6:.0f} MB/s {where_from}" if sent else "",
+        send_rate=", ".join(dict.fromkeys(speeds)),
         interrupts=_interrupted(answer, fleet.run_id) if "restart" in keys else "",
         goes_on=not fleet.finished and not keys & {"start", "restart"},
         removals=removals,
@@ -200,6 +202,10 @@ def _rate(answer: Observation) -> tuple[float, str]:
         return answer.receipt.bytes_per_second, "measured by the last transfer"
     kind = answer.path.partition(" ")[0]
     return _ASSUMED_RATE.get(kind, _SLOWEST_ASSUMED), "assumed"
+
+
+def _speed(rate: float, where_from: str) -> str:
+    return f"{rate / 1e6:.0f} MB/s {where_from}"
 
 
 def _preflight(node: NetworkNode, answer: Observation, needed: int) -> Preflight:

@@ -78,11 +78,12 @@ class Removal:
 
 @dataclass(frozen=True)
 class ChunkMove:
-    """Chunks that go to a host for the same reason."""
+    """Chunks that go to a host for the same reason; `detail` is how much of it there is on this host."""
 
     why: str
     chunks: int
     bytes: int
+    detail: str = ""
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from tailtrain.planning.parts import counted, megabytes
+from tailtrain.planning.parts import CONTROL_MACHINE, counted, megabytes
 from tailtrain.planning.render_hosts import (
     departed,
     drift,
@@ -83,10 +83,18 @@ def summary(document: PlanDocument) -> str:
         parts.append(f"{leaving} leaving")
     if totals.unchanged:
         parts.append(f"{totals.unchanged} unchanged")
-    chunks = f"{counted(totals.chunks_to_send, 'chunk')} ({megabytes(totals.bytes_to_send)}) to send"
+    chunks = (
+        f"{counted(totals.chunks_to_send, 'chunk')} ({megabytes(totals.bytes_to_send)}) to {_verb(document)}"
+    )
     frees = f"{megabytes(totals.bytes_freed)} to remove" if totals.bytes_freed else "nothing to remove"
     sends = f"{chunks}, {frees}" if totals.chunks_to_send else f"no chunk to send, {frees}"
     return f"Plan: {', '.join(parts)}; {sends}.{tail}"
+
+
+def _verb(document: PlanDocument) -> str:
+    """How chunks come to hosts."""
+    sources = {each.source == CONTROL_MACHINE for host in document.hosts for each in host.sources}
+    return "send or fetch" if len(sources) > 1 else "fetch" if sources == {False} else "send"
 
 
 def _lock(document: PlanDocument) -> list[str]:

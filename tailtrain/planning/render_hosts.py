@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tailtrain.planning.parts import CONTROL_MACHINE, counted, megabytes
-from tailtrain.planning.text import columns, duration, share, table, tables, wrapped
+from tailtrain.planning.text import columns, duration, listed, share, table, tables, wrapped
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -187,14 +187,15 @@ def movement(document: PlanDocument) -> list[str]:
         slowest = duration(totals.seconds_to_send) if totals.seconds_to_send else ""
         foot = ("total", f"{totals.chunks_to_send:,}", megabytes(totals.bytes_to_send), slowest)
         lines += table([("Host", "chunks", "size", "time"), *rows, foot], right=(1, 2))
-        rates = dict.fromkeys(host.send_rate for host in document.hosts if host.moves and host.send_rate)
+        speeds = [host.send_rate for host in document.hosts if host.moves and host.send_rate]
+        rates = dict.fromkeys(rate for speed in speeds for rate in speed.split(", "))
         lines += wrapped(f"time at {', at '.join(rates)}", indent=2, hanging=4) if rates else []
-        lines += ["", *_reasons(document), *_sources(document)]
     for dataset in document.datasets:
         if dataset.moved:
             least = "" if dataset.least_moved is None else f", the least possible is {dataset.least_moved:,}"
             records = f"{counted(dataset.moved, 'record')} to another node than before"
             lines += wrapped(f"{dataset.domain}: {records}{least}", indent=2, hanging=4)
+    lines += ["", *_reasons(document), *_sources(document)] if rows else []
     return ["Data to move", *lines] if lines else []
 
 
@@ -203,28 +204,35 @@ def _reasons(document: PlanDocument) -> list[str]:
     found: dict[str, list[str]] = {}
     for host in document.hosts:
         for move in host.moves:
-            found.setdefault(move.why, []).append(f"{host.name} {move.chunks:,}")
-    return [
-        line
-        for why, hosts in found.items()
-        for line in wrapped(f"{why}: {', '.join(hosts)}", indent=2, hanging=4)
-    ]
+            detail = f" ({move.detail})" if move.detail else ""
+            found.setdefault(move.why, []).append(f"{host.name} {move.chunks:,}{detail}")
+    return [line for why, hosts in found.items() for line in listed(f"{why}:", hosts, indent=2)]
 
 
 def _sources(document: PlanDocument) -> list[str]:
-    """Where chunks come from, and why from there; nothing where the control machine sends them all."""
-    found: dict[tuple[str, str], list[tuple[str, SourceEntry]]] = {}
+    """Where chunks come from, and why from there; nothing where the control machine sends them all.
+
+    Nodes that give for the same reason share a heading; the control machine or the backend comes first.
+    """
+    names = [host.name for host in document.hosts]
+    found: dict[str, dict[str, list[tuple[str, SourceEntry]]]] = {}
     for host in document.hosts:
         for each in host.sources:
-            found.setdefault((each.source, each.why), []).append((host.name, each))
-    if all(source == CONTROL_MACHINE for source, _ in found):
+            giver = "a node that" if each.source in names else each.source
+            heading = f"from {giver} {each.why}" if each.source in names else f"from {giver} ({each.why})"
+            found.setdefault(heading, {}).setdefault(each.source, []).append((host.name, each))
+    if all(source == CONTROL_MACHINE for sources in found.values() for source in sources):
         return []
     lines: list[str] = []
-    for (source, why), entries in found.items():
-        chunks, size = sum(each.chunks for _, each in entries), sum(each.bytes for _, each in entries)
-        hosts = ", ".join(f"{name} {each.chunks:,}" for name, each in entries)
-        text = f"from {source}, {counted(chunks, 'chunk')} ({megabytes(size)}), {why}: {hosts}"
-        lines += wrapped(text, indent=2, hanging=4)
+    for heading, sources in sorted(found.items(), key=lambda item: not set(item[1]).isdisjoint(names)):
+        lines += wrapped(heading, indent=2, hanging=4)
+        for source in sorted(sources, key=lambda name: names.index(name) if name in names else 0):
+            entries = sources[source]
+            chunks, size = sum(each.chunks for _, each in entries), sum(each.bytes for _, each in entries)
+            said = f"{counted(chunks, 'chunk')}, {megabytes(size)}:"
+            if source in names:
+                said = f"{source} gives {said}"
+            lines += listed(said, [f"{name} {each.chunks:,}" for name, each in entries], indent=4)
     return ["", *lines]
 
 

@@ -104,23 +104,22 @@ def _of_chunk(
     owners = where.owners.get(chunk.sha256, ())
     holders = where.holders.get(chunk.sha256, ())
     base = CONTROL if backend is StorageBackend.LOCAL else REMOTE
-    source = "the control machine" if base is CONTROL else "the backend"
     seeder: str | None = None
     for host in sorted(_turned(hosts, turn), key=lambda host: host not in owners):
         near = _turned([each for each in holders if where.path(host, each) == DIRECT], turn)
         far = tuple(each for each in holders if where.path(host, each) == RELAYED)
         if backend is StorageBackend.S3:
-            yield host, Delivery(chunk, (REMOTE, *near, *far), 1, "which has all")
+            yield host, Delivery(chunk, (REMOTE, *near, *far), 1, "it has all of them")
         elif base is CONTROL and host in owners:
             seeder = seeder or host
             yield host, Delivery(chunk, (CONTROL,), 1, "own shares")
         elif near:
-            yield host, Delivery(chunk, (*near, base, *far), 1, "which has it, on a direct path")
+            yield host, Delivery(chunk, (*near, base, *far), 1, "has it, on a direct path")
         elif seeder is not None and where.path(host, seeder) == DIRECT:
-            yield host, Delivery(chunk, (seeder, base, *far), 2, "which gets it first, on a direct path")
+            yield host, Delivery(chunk, (seeder, base, *far), 2, "gets it first, on a direct path")
         else:
             relayed = far or (seeder is not None and where.path(host, seeder) == RELAYED)
-            why = f"{source} before a relayed path" if relayed else "no node on a direct path has it"
+            why = "rather than by a relayed path" if relayed else "no node on a direct path has it"
             seeder = seeder or host
             yield host, Delivery(chunk, (base, *far), 1, why)
 

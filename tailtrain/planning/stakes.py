@@ -6,7 +6,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from tailtrain.planning import layout
-from tailtrain.planning.parts import counted, megabytes
+from tailtrain.planning.parts import CONTROL_MACHINE, counted, megabytes
 from tailtrain.planning.text import printable
 
 if TYPE_CHECKING:
@@ -66,11 +66,18 @@ def _changing(document: PlanDocument) -> Iterator[str]:
 
 
 def _sending(document: PlanDocument) -> Iterator[str]:
-    totals = document.totals
-    if totals.chunks_to_send:
-        hosts = [host for host in document.hosts if host.chunks]
-        size = megabytes(totals.bytes_to_send)
-        yield f"send {counted(totals.chunks_to_send, 'chunk')} ({size}) to {_hosts(hosts)}"
+    for host in document.hosts:
+        yield from (action.what for action in host.actions if action.key == "upload")
+    for verb, to, ours in (("send", "to", True), ("have", "fetched by", False)):
+        coming = {
+            host.name: [each for each in host.sources if (each.source == CONTROL_MACHINE) is ours]
+            for host in document.hosts
+        }
+        entries = [each for sources in coming.values() for each in sources]
+        if entries:
+            hosts = [host for host in document.hosts if coming[host.name]]
+            chunks, size = sum(each.chunks for each in entries), sum(each.bytes for each in entries)
+            yield f"{verb} {counted(chunks, 'chunk')} ({megabytes(size)}) {to} {_hosts(hosts)}"
 
 
 def _training(document: PlanDocument) -> Iterator[str]:

@@ -88,6 +88,18 @@ def printable(line: str) -> str:
     )
 
 
+def listed(head: str, items: Sequence[str], *, indent: int = 0) -> list[str]:
+    """A few words and the list that follows them, as `wrapped`; no line ends within an item."""
+    lines = wrapped(head, indent=indent)
+    for number, item in enumerate(items, 1):
+        piece = printable(item) + ("," if number < len(items) else "")
+        if len(lines[-1]) + 1 + len(piece) <= WIDTH:
+            lines[-1] += f" {piece}"
+        else:
+            lines.append(f"{' ' * (indent + 2)}{piece}")
+    return lines
+
+
 def duration(seconds: float) -> str:
     """Seconds in words, no finer than they are known: `under 1 s`, `about 40 s`, `about 12 min`."""
     if seconds < 1:

@@ -23,6 +23,7 @@ What stands behind a # is the default. `tailtrain plan` shows what becomes of it
 distribution_strategy = "dataParallel"
 coordination_protocol = "decentralized"
 storage_backend = "local"
+# storage = {{}}  # for the other backends: {{"remote": "name:folder"}}, a remote of rclone and a folder there
 resource_allocation = "declared_cores"
 load_balancing = "static"
 # data_sharding = True  # each node trains on its own share of the data

@@ -112,11 +112,14 @@ def _provision_actions(c: HostContext) -> Iterator[Action]:
 
 def _server_actions(c: HostContext) -> Iterator[Action]:
     phase, server = Phase.PROVISION, c.answer.units.get(layout.CHUNKS_UNIT, UnitState())
-    if any(change.path.endswith(layout.CHUNKS_UNIT) for change in c.files):
-        yield Action(phase, "serve", "start the chunk server", "its unit changes")
-    elif server.active != "active" or not server.enabled:
-        why = f"is {server.active}" if server.enabled else "does not start with the host"
-        yield Action(phase, "serve", "start the chunk server", why)
+    changed = any(change.path.endswith(layout.CHUNKS_UNIT) for change in c.files)
+    if server.active != "active":
+        yield Action(phase, "serve", "start the chunk server", "not running")
+    elif changed:
+        yield Action(phase, "serve", "restart the chunk server", "its unit changes")
+    elif not server.enabled:
+        why = "would not, after a boot"
+        yield Action(phase, "serve", "have the chunk server start with the host", why)
 
 
 def _credentials(c: HostContext) -> Action | None:
@@ -142,7 +145,7 @@ def _distribute_actions(c: HostContext) -> Iterator[Action]:
         what = f"upload {counted(len(c.storage.uploads), 'pack')}, {megabytes(size)}, to {c.storage.path}"
         yield Action(Phase.DISTRIBUTE, "upload", what, "not there, from this machine once")
     first = [delivery for delivery in c.deliveries if delivery.wave == 1]
-    why = "; ".join(move.why for move in c.moves) or "not there"
+    why = "; ".join(f"{move.why} {move.detail}".rstrip() for move in c.moves) or "not there"
     parts = [
         f"{verb} {counted(len(group), 'chunk')}, {megabytes(sum(d.chunk.bytes for d in group))}"
         for verb, group in (

@@ -57,7 +57,11 @@ def test_the_code_is_the_worker_s_alone() -> None:
         entries = tar.getmembers()
     names = [entry.name for entry in entries]
     assert {"tailtrain/__init__.py", "tailtrain/errors.py", "tailtrain/worker/config.py"} <= set(names)
-    assert all(name.startswith("tailtrain/worker/") for name in names[2:])
+    # Of the rest of the project, what fetches chunks and keeps them.
+    others = {name for name in names[2:] if not name.startswith("tailtrain/worker/")}
+    assert {name.rpartition("/")[0] for name in others} == {"tailtrain/data"}
+    assert {"tailtrain/data/pull.py", "tailtrain/data/folder.py", "tailtrain/data/packs.py"} <= others
+    assert not {name for name in others if name.endswith(("build.py", "send.py", "cache.py"))}
     assert all(name.endswith(".py") for name in names)
     # Nothing of who packed it, or when.
     assert {(e.mode, e.uid, e.gid, e.mtime, e.uname, e.gname) for e in entries} == {(0o644, 0, 0, 0, "", "")}

@@ -229,7 +229,7 @@ def test_the_policy_that_a_fleet_needs(run: Callable[..., Ended], project: Path)
     ended = run(project, "policy")
     assert ended.exit_code == 0, ended.stderr
     assert f'"users": ["{getpass.getuser()}"]' in ended.stdout
-    assert '"ip": ["tcp:45001"]' in ended.stdout
+    assert '"ip": ["tcp:45001", "tcp:45002"]' in ended.stdout
     one_sentence(run(project, "policy", "--check"), "needed to check the policy")
     (project / "templates").unlink()
     one_sentence(run(project, "policy"), "no such template", "templates/")

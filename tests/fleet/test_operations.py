@@ -13,8 +13,9 @@ from pyinfra.api import Inventory, State
 from pyinfra.context import ctx_host, ctx_state
 
 from tailtrain.errors import FleetError
-from tailtrain.fleet import material, operations, session
+from tailtrain.fleet import distribution, material, operations, session
 from tailtrain.fleet.steps import step
+from tailtrain.planning import layout
 from tailtrain.planning.environment import build_commands
 from tests.plans.situations import NAMES, PRIMARY, PROJECT, SEVENTH, Situation
 
@@ -23,8 +24,8 @@ if TYPE_CHECKING:
 
 COMPUTE = set(NAMES) - {PRIMARY}
 OPERATIONS = (
-    *("account", "environment", "code", "identity", "files", "chunks"),
-    *("start", "train", "aggregate", "model", "validate", "judge"),
+    *("account", "environment", "code", "identity", "credentials", "files", "serve"),
+    *("upload", "chunks", "copies", "start", "train", "aggregate", "model", "validate", "judge"),
 )
 
 
@@ -40,11 +41,12 @@ def commands_of(situation: Situation, operation: str) -> dict[str, list[Any]]:
         plan=situation.plan(),
         identities={},
     )
+    module = distribution if operation in ("upload", "chunks", "copies") else operations
     found = {}
     with ctx_state.use(state):
         for host in state.inventory:
             with ctx_host.use(host):
-                found[host.name] = list(getattr(operations, operation)._inner())
+                found[host.name] = list(getattr(module, operation)._inner())
     return found
 
 
@@ -70,14 +72,23 @@ def test_nothing_is_done_where_nothing_is_planned(operation: str) -> None:
 @pytest.mark.parametrize(
     ("operation", "hosts"),
     [
-        *((name, set(NAMES)) for name in ("account", "environment", "code", "identity", "files", "chunks")),
-        *((name, set(NAMES)) for name in ("start", "validate")),
+        *((name, set(NAMES)) for name in ("account", "environment", "code", "identity", "files", "serve")),
+        *((name, set(NAMES)) for name in ("chunks", "copies", "start", "validate")),
+        *((name, set()) for name in ("credentials", "upload")),
         *((name, {PRIMARY}) for name in ("train", "aggregate", "judge")),
         ("model", COMPUTE),
     ],
 )
 def test_a_fresh_fleet_does_all_of_it_each_where_it_belongs(operation: str, hosts: set[str]) -> None:
     assert busy(Situation(), operation) == hosts
+
+
+@pytest.mark.parametrize(
+    ("operation", "hosts"),
+    [("credentials", set(NAMES)), ("upload", {PRIMARY}), ("chunks", set(NAMES)), ("copies", set())],
+)
+def test_with_a_backend_one_fills_it_and_all_fetch(operation: str, hosts: set[str]) -> None:
+    assert busy(Situation().stored("s3", uploads={"a pack": 9}), operation) == hosts
 
 
 def test_a_restart_is_a_start() -> None:
@@ -98,6 +109,8 @@ def test_a_restart_is_a_start() -> None:
         (lambda s: s.on("judge", files={}), "files"),
         (lambda s: s.on("judge", chunks=frozenset()), "chunks"),
         (lambda s: s.on("judge", manifests=frozenset()), "chunks"),
+        (lambda s: s.on("judge", credentials="an old one 0600 tailtrain:tailtrain"), "credentials"),
+        (lambda s: s.unit("judge", "inactive", layout.CHUNKS_UNIT), "serve"),
     ],
 )
 def test_what_is_amiss_on_one_host_is_done_there_alone(

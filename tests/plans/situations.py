@@ -23,6 +23,7 @@ from tailtrain.planning.plan import CPU_LOCK, CUDA_LOCK, Material, Plan
 from tailtrain.planning.receipt import Login
 from tailtrain.planning.render import render_plan
 from tailtrain.planning.settings import parse_settings
+from tailtrain.planning.storage_plan import PlannedStorage
 from tailtrain.planning.templates import Templates
 from tailtrain.planning.work import CREDENTIALS_MODE
 from tailtrain.spec import NetworkNode, NodeReserve, NodeRole
@@ -31,7 +32,6 @@ from tailtrain.spec.defaults import ALL_NODES
 if TYPE_CHECKING:
     from tailtrain.planning.departed import DepartedFound
     from tailtrain.planning.sourcing import Paths
-    from tailtrain.planning.storage_plan import PlannedStorage
 
 GIB = 2**30
 PROJECT = Path(__file__).parents[2]
@@ -46,6 +46,11 @@ SETTINGS: dict[str, Any] = {
     "resource_allocation": "declared_cores",
     "load_balancing": "static",
     "datasets": {"natural": "prose.parquet", "coding": "code.parquet"},
+}
+STORAGE: dict[str, Any] = {
+    "path": "fleet:training/chunks",
+    "config_sha256": hashlib.sha256(b"[fleet]").hexdigest(),
+    "flags": ("--fast-list",),
 }
 MATERIAL = Material(
     code_id="c0de000000000001",
@@ -170,6 +175,24 @@ class Situation:
         self.settings |= settings
         return self
 
+    def stored(self, backend: str, **fields: Any) -> Situation:
+        """A backend keeps the data, and lacks what is named as `uploads`."""
+        self.storage = PlannedStorage(**{**STORAGE, **fields})
+        return self.with_settings(storage_backend=backend, storage={"remote": self.storage.path})
+
+    def stored_nowhere(self) -> Situation:
+        """Back to the control machine as the source."""
+        self.storage = None
+        return self.with_settings(storage_backend="local", storage={})
+
+    def path(self, host: str, other: str, kind: str) -> Situation:
+        """A host reaches another one that way; where none is said of two, the path is direct."""
+        names = [node.hostname for node in self.nodes]
+        everywhere = {name: dict.fromkeys((n for n in names if n != name), "direct") for name in names}
+        self.paths = self.paths or everywhere
+        self.paths[host][other] = kind
+        return self
+
     def declare(self, name: str, **fields: Any) -> Situation:
         """Another declaration for a node that is there already."""
         self.nodes = tuple(
@@ -247,10 +270,10 @@ class Situation:
             )
         return self
 
-    def unit(self, name: str, active: str) -> Situation:
-        """A host's worker unit is in another state."""
-        units = {**self.answer(name).units, layout.WORKER_UNIT: UnitState(active=active, enabled=True)}
-        return self.on(name, units=units)
+    def unit(self, name: str, active: str, unit: str = layout.WORKER_UNIT, **fields: Any) -> Situation:
+        """A host's unit, its worker's if none is named, is in another state; it starts at boot."""
+        state = UnitState(**{"active": active, "enabled": True, **fields})
+        return self.on(name, units={**self.answer(name).units, unit: state})
 
     def shown_diff(self) -> Situation:
         """The plan is asked for with --diff."""

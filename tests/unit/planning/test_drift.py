@@ -10,8 +10,8 @@ import msgspec
 import pytest
 
 from tailtrain.planning import layout
+from tailtrain.planning.carried import chunks_on
 from tailtrain.planning.drift import sha256_of
-from tailtrain.planning.observed import UnitState
 from tests.plans.situations import GIB, NAMES, Situation
 
 if TYPE_CHECKING:
@@ -79,8 +79,7 @@ def test_an_edit_of_a_file_that_is_to_change_anyway_shows_all_three() -> None:
 @pytest.mark.parametrize("active", ["inactive", "failed"])
 def test_a_worker_that_somebody_stopped(active: str) -> None:
     situation = training()
-    unit = UnitState(active=active, enabled=True, since="2026-11-02 09:30 UTC")
-    situation.on("judge", units={layout.WORKER_UNIT: unit})
+    situation.unit("judge", active, since="2026-11-02 09:30 UTC")
     [found] = drift(situation)
     assert (found.subject, found.receipt, found.wanted) == (layout.WORKER_UNIT, "started", "running")
     assert found.found == f"{active} since 2026-11-02 09:30 UTC"
@@ -88,14 +87,14 @@ def test_a_worker_that_somebody_stopped(active: str) -> None:
 
 def test_a_stop_of_ours_disables_the_unit_and_is_none() -> None:
     situation = training()
-    situation.on("judge", units={layout.WORKER_UNIT: UnitState(active="inactive", enabled=False)})
+    situation.unit("judge", "inactive", enabled=False)
     assert drift(situation) == []
     assert situation.plan().host("judge").does("start")
 
 
 def test_a_worker_that_would_not_start_with_its_host_is_named_and_put_right() -> None:
     situation = training()
-    situation.on("judge", units={layout.WORKER_UNIT: UnitState(active="active", enabled=False)})
+    situation.unit("judge", "active", enabled=False)
     [found] = drift(situation)
     assert (found.receipt, found.found) == ("starts when the host boots", "does not")
     host = situation.plan().host("judge")
@@ -106,14 +105,14 @@ def test_a_worker_that_would_not_start_with_its_host_is_named_and_put_right() ->
 def test_a_worker_that_failed_by_itself_is_no_drift() -> None:
     situation = training()
     run = replace(situation.answer("judge").run, state="failed")
-    situation.on("judge", run=run, units={layout.WORKER_UNIT: UnitState(active="failed", enabled=True)})
+    situation.on("judge", run=run).unit("judge", "failed")
     assert drift(situation) == []
 
 
 def test_a_damaged_chunk_and_missing_ones() -> None:
     situation = finished()
     answer = situation.answer("judge")
-    damaged, *gone = sorted(answer.chunks)[:3]
+    damaged, *gone = sorted(chunks_on(answer))[:3]
     situation.on(
         "judge",
         chunks=answer.chunks - {damaged, *gone},
@@ -127,6 +126,36 @@ def test_a_damaged_chunk_and_missing_ones() -> None:
         "verified",
     )
     assert (second.subject, second.found) == ("2 chunks", "missing")
+
+
+def test_a_damaged_copy_for_other_nodes() -> None:
+    situation = finished()
+    answer = situation.answer("judge")
+    copy = min(answer.chunks - chunks_on(answer))
+    situation.on("judge", chunks=answer.chunks - {copy}, damaged={copy: "is cut short"})
+    [found] = drift(situation)
+    assert (found.subject, found.found) == (f"chunk {copy[:16]}", "is cut short")
+    [move] = situation.plan().host("judge").moves
+    assert move.why.startswith("damaged, of ")
+
+
+def test_a_chunk_server_that_somebody_stopped() -> None:
+    situation = finished().unit("judge", "inactive", layout.CHUNKS_UNIT, since="2026-11-02 09:30 UTC")
+    [found] = drift(situation)
+    assert (found.subject, found.receipt, found.wanted) == (layout.CHUNKS_UNIT, "started", "running")
+    assert found.found == "inactive since 2026-11-02 09:30 UTC"
+    situation.unit("judge", "activating", layout.CHUNKS_UNIT)
+    assert drift(situation) == []
+
+
+def test_a_chunk_server_that_was_never_applied_is_no_drift() -> None:
+    situation = finished()
+    receipt = situation.answer("judge").receipt
+    assert receipt is not None
+    files = {path: applied for path, applied in receipt.files.items() if layout.CHUNKS_UNIT not in path}
+    situation.on("judge", receipt=msgspec.structs.replace(receipt, files=files))
+    situation.unit("judge", "inactive", layout.CHUNKS_UNIT, enabled=False)
+    assert drift(situation) == []
 
 
 def test_chunks_that_a_host_never_had_are_no_drift() -> None:
@@ -181,8 +210,7 @@ def test_other_permissions_are_named_and_put_right() -> None:
 
 def test_somebody_s_own_changes_to_a_unit_are_named_and_left() -> None:
     path = f"{WORKER_UNIT}.d/mine.conf"
-    unit = UnitState(active="inactive", enabled=True, drop_ins=(path,))
-    situation = finished().on("judge", units={layout.WORKER_UNIT: unit})
+    situation = finished().unit("judge", "inactive", drop_ins=(path,))
     [found] = drift(situation)
     assert (found.subject, found.found) == (layout.WORKER_UNIT, f"changed by {path}")
     assert not situation.plan().changes

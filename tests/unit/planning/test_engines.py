@@ -11,7 +11,7 @@ from tailtrain.planning.engines import require_runnable
 from tailtrain.planning.settings import parse_settings
 from tailtrain.spec import CoordinationProtocol, DistributionStrategy, StorageBackend, TrainingConfiguration
 
-RUNS = {("dataParallel", "decentralized", "local"), ("dataParallel", "centralized", "local")}
+RUNS = {("dataParallel", "decentralized"), ("dataParallel", "centralized")}
 CELLS = list(product(DistributionStrategy, CoordinationProtocol, StorageBackend))
 
 
@@ -38,19 +38,15 @@ def test_each_cell_trains_or_is_refused_by_name(
     strategy: DistributionStrategy, protocol: CoordinationProtocol, backend: StorageBackend
 ) -> None:
     declared = training(strategy, protocol, backend)
-    if (strategy.value, protocol.value, backend.value) in RUNS:
+    if (strategy.value, protocol.value) in RUNS:
         require_runnable(declared)
         return
     with pytest.raises(UnsupportedError) as caught:
         require_runnable(declared)
     message = str(caught.value)
-    if (strategy.value, protocol.value, "local") in RUNS:
-        assert f"found {backend.value}, expected local" in message
-        assert 'storage_backend = "local"' in message
-    else:
-        assert f"{strategy.value} with {protocol.value}" in message
-        assert 'distribution_strategy = "dataParallel"' in message
-        assert 'coordination_protocol = "decentralized"' in message
+    assert f"{strategy.value} with {protocol.value}" in message
+    assert 'distribution_strategy = "dataParallel"' in message
+    assert 'coordination_protocol = "decentralized"' in message
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ from tailtrain.spec import NetworkNode, NodeReserve, NodeRole
 from tests.plans.situations import NAMES, Situation, dataset
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from tailtrain.planning.datasets import PlannedDataset
     from tailtrain.planning.plan import Plan
@@ -31,10 +31,11 @@ def host(name: str, cores: int) -> NetworkNode:
     return NetworkNode(name, "100.x.x.x", cores, 64, has_gpu=False, role=role, storage_gb=500)
 
 
-def fleet(data: PlannedDataset, **cores: int) -> Situation:
+def fleet(data: PlannedDataset, *, replicas: int = 2, **cores: int) -> Situation:
     """A fleet that is training on one data set."""
     nodes = tuple(host(name, count) for name, count in cores.items())
-    situation = Situation(nodes=nodes, datasets=(data,)).with_settings(datasets={data.domain: data.file})
+    situation = Situation(nodes=nodes, datasets=(data,))
+    situation.with_settings(datasets={data.domain: data.file}, replicas=replicas)
     return situation.applied(state="training", unit="active")
 
 
@@ -72,28 +73,39 @@ EXAMPLE = dataset("natural", "prose.parquet", (36,) * 1024, (5,))
 WEIGHTS = {"a": 2, "b": 2, "c": 4, "d": 1, "e": 1, "f": 8}
 
 
-@pytest.mark.parametrize(
-    ("change", "percent"),
-    [
-        (lambda situation: situation.remove("c"), 22.2),
-        (lambda situation: situation.add(host("g", 2)), 10.0),
-        (lambda situation: situation.declare("f", cores=4), 15.9),
-    ],
-    ids=["c is lost", "g comes", "f has half its cores"],
-)
-def test_the_example_moves_what_it_must_and_no_more(change: object, percent: float) -> None:
+EXAMPLE_CHANGES: dict[str, tuple[Callable[[Situation], object], float]] = {
+    "c is lost": (lambda situation: situation.remove("c"), 22.2),
+    "g comes": (lambda situation: situation.add(host("g", 2)), 10.0),
+    "f has half its cores": (lambda situation: situation.declare("f", cores=4), 15.9),
+}
+
+
+@pytest.mark.parametrize("change", EXAMPLE_CHANGES)
+def test_the_example_moves_what_it_must_and_no_more(change: str) -> None:
+    do, percent = EXAMPLE_CHANGES[change]
     situation = fleet(EXAMPLE, **WEIGHTS)
     before = owners(EXAMPLE, situation.plan())
-    assert callable(change)
-    change(situation)
+    do(situation)
     plan = situation.plan()
     after = owners(EXAMPLE, plan)
     assert moved(before, after) == least(before, quotas(EXAMPLE, plan))
     assert round(100 * moved(before, after) / len(before), 1) == percent
-    # The plan says the same of itself. Chunks are sent whole: one more for each host at the most.
+    # The plan says the same of itself, whatever copies move besides.
     assert plan.moved["natural"] == plan.least_moved["natural"] == moved(before, after)
+
+
+@pytest.mark.parametrize("change", EXAMPLE_CHANGES)
+def test_without_copies_one_chunk_more_for_each_host_is_sent_at_most(change: str) -> None:
+    do, percent = EXAMPLE_CHANGES[change]
+    situation = fleet(EXAMPLE, replicas=1, **WEIGHTS)
+    before = owners(EXAMPLE, situation.plan())
+    do(situation)
+    plan = situation.plan()
+    records = moved(before, owners(EXAMPLE, plan))
+    assert round(100 * records / len(before), 1) == percent
+    # Chunks are sent whole, and each once.
     sent = sum(len(each.chunks) for each in plan.hosts)
-    assert sent * 36 <= moved(before, after) + 36 * len(plan.hosts)
+    assert sent * 36 <= records + 36 * len(plan.hosts)
 
 
 def test_nothing_moves_where_nothing_changed() -> None:
@@ -137,7 +149,7 @@ def test_whatever_changes_each_record_has_one_owner_and_the_fewest_move(
 ) -> None:
     """One after another, so that fragments that earlier changes left are in the way of later ones."""
     all_cores = dict(zip("abcdefgh", cores, strict=False))
-    chain = Changes(fleet(SMALL, **all_cores))
+    chain = Changes(fleet(SMALL, replicas=1, **all_cores))
     fragments = len(all_cores)
     for change in changes:
         before = owners(SMALL, chain.situation.plan())

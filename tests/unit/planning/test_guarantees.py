@@ -58,6 +58,11 @@ def contribution(node: str, *, tokens: int = 1000, there: bool = True) -> dict[s
     return {"node": node, "tokens": tokens, "in_final_average": there}
 
 
+def fetched(source: str = "remote", *, seconds: float = 0.2, error: str | None = None) -> dict[str, Any]:
+    return {"chunk": 64 * "c", "source": source, "bytes": 9, "seconds": seconds, "error": error}
+
+
+NOTHING_FOREIGN = {"chunk": None, "source": None, "bytes": 0, "seconds": 0.0, "error": None}
 GOOD = RunRecord(
     rounds=[a_round(1), a_round(2), a_round(3)],
     contributions=[contribution(name) for name in NAMES],
@@ -65,6 +70,7 @@ GOOD = RunRecord(
     memory_bytes={node.hostname: node.ram_gb * GIB for node in ALL_NODES},
     usable_cores={name: float(cores) for name, cores in CORES.items()},
     views=dict.fromkeys(NAMES, NAMES),
+    availability=dict.fromkeys(NAMES, fetched()),
 )
 
 
@@ -90,7 +96,7 @@ def test_all_six_are_judged_in_the_specification_s_order() -> None:
         ("resourceUtilization", "met"),
         ("faultTolerance", "not exercised"),
         ("loadBalancing", "not exercised"),
-        ("dataAvailability", "not exercised"),
+        ("dataAvailability", "met"),
         ("coordination", "not exercised"),
     ]
 
@@ -260,13 +266,67 @@ def test_no_view_at_all_is_no_coordination() -> None:
     assert verdict("coordination", replace(GOOD, views={})).verdict is Verdict.NOT_MET
 
 
-def test_data_availability_says_what_it_would_need() -> None:
-    local = verdict("dataAvailability")
-    assert local.verdict is Verdict.NOT_EXERCISED
-    assert "needs googleDriveTopological" in local.measured
-    drive = verdict("dataAvailability", storage_backend="googleDriveTopological")
-    assert drive.verdict is Verdict.NOT_EXERCISED
-    assert "no node fetched another's chunk from googleDriveTopological" in drive.measured
+def test_data_are_available_where_every_node_got_a_chunk_from_the_backend() -> None:
+    record = replace(GOOD, availability={**GOOD.availability, "judge": fetched(seconds=2.34)})
+    found = verdict("dataAvailability", record, storage_backend="googleDriveTopological")
+    assert found.verdict is Verdict.MET
+    assert found.measured == (
+        "6 of 6 nodes fetched and verified a random chunk that they do not own,"
+        " from googleDriveTopological; the slowest took 2.3 s"
+    )
+
+
+def test_without_a_backend_the_nodes_that_gave_a_chunk_are_named() -> None:
+    record = replace(
+        GOOD, availability={name: fetched("qfox") for name in NAMES} | {"qfox": fetched("judge")}
+    )
+    found = verdict("dataAvailability", record)
+    assert found.verdict is Verdict.MET
+    assert ", from judge, qfox; " in found.measured
+
+
+def test_a_node_that_got_no_chunk_is_named_with_the_reason() -> None:
+    refused = fetched(error="fleet:bucket: access denied")
+    found = verdict("dataAvailability", replace(GOOD, availability={**GOOD.availability, "judge": refused}))
+    assert found.verdict is Verdict.NOT_MET
+    assert found.measured.startswith("5 of 6 nodes fetched")
+    assert found.measured.endswith("; not judge: fleet:bucket: access denied")
+
+
+def test_a_backend_that_serves_nobody_is_not_available() -> None:
+    record = replace(GOOD, availability=dict.fromkeys(NAMES, fetched(error="no such bucket")))
+    found = verdict("dataAvailability", record, storage_backend="s3")
+    assert found.verdict is Verdict.NOT_MET
+    assert found.measured == (
+        "0 of 6 nodes fetched and verified a random chunk that they do not own; not "
+        f"{', '.join(sorted(NAMES))}: no such bucket"
+    )
+
+
+@pytest.mark.parametrize("left", [{}, {"judge": None}], ids=["did not answer", "validated and did not try"])
+def test_a_node_that_did_not_try_proves_nothing_and_is_named(left: dict[str, None]) -> None:
+    others = {name: fetched() for name in NAMES if name != "judge"}
+    found = verdict("dataAvailability", replace(GOOD, availability={**others, **left}))
+    assert found.verdict is Verdict.NOT_MET
+    assert found.measured.startswith("5 of 6 nodes fetched")
+    assert found.measured.endswith("; not tried on judge")
+
+
+def test_where_nobody_tried_it_is_not_exercised() -> None:
+    found = verdict("dataAvailability", replace(GOOD, availability={}))
+    assert (found.verdict, found.measured) == (
+        Verdict.NOT_EXERCISED,
+        "no node tried to fetch another's chunk",
+    )
+
+
+def test_where_every_node_owns_all_chunks_there_is_nothing_to_fetch() -> None:
+    found = verdict("dataAvailability", replace(GOOD, availability=dict.fromkeys(NAMES, NOTHING_FOREIGN)))
+    assert found.verdict is Verdict.NOT_EXERCISED
+    assert found.measured == "every node owns rows of every chunk"
+    one = replace(GOOD, availability={**GOOD.availability, "qfox": NOTHING_FOREIGN})
+    assert verdict("dataAvailability", one).verdict is Verdict.MET
+    assert verdict("dataAvailability", one).measured.startswith("5 of 5 nodes fetched")
 
 
 group = st.lists(
@@ -286,12 +346,19 @@ group = st.lists(
     st.lists(group, max_size=5),
     st.lists(st.sampled_from(NAMES), max_size=6),
     st.sampled_from((GOSSIP, "decentralized")),
+    st.dictionaries(
+        st.sampled_from(NAMES),
+        st.sampled_from([None, NOTHING_FOREIGN, fetched(), fetched("qfox"), fetched(error="no")]),
+    ),
 )
-def test_any_record_gets_six_verdicts(groups: list[list[Any]], there: list[str], protocol: str) -> None:
+def test_any_record_gets_six_verdicts(
+    groups: list[list[Any]], there: list[str], protocol: str, availability: dict[str, Any]
+) -> None:
     record = replace(
         GOOD,
         rounds=[{"round": n, "group": members, "total_tokens": n} for n, members in enumerate(groups)],
         contributions=[contribution(name) for name in there],
+        availability=availability,
     )
     found = judge(ALL_NODES, training(coordination_protocol=protocol), record)
     assert len(found) == 6

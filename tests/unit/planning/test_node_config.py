@@ -87,7 +87,7 @@ def test_the_document_is_the_contract_with_the_worker() -> None:
     wanted: dict[str, Any] = document("qfox")
     assert list(wanted) == [
         *("run_id", "node", "role", "seed", "device", "threads", "usable_cores", "state_dir"),
-        *("model", "training", "coordination", "data", "validation"),
+        *("model", "training", "coordination", "data", "storage", "validation"),
     ]
     assert "seed" not in wanted["training"]
     assert wanted["training"]["fault_tolerance"] is True
@@ -168,6 +168,7 @@ def test_the_project_s_templates_are_all_used() -> None:
         WORKER,
         "tailtrain-worker.service.j2",
         "tailtrain-validate.service.j2",
+        "tailtrain-chunks.service.j2",
         "worker-sandbox.j2",
         "tailnet-policy.hujson.j2",  # for no host: `tailtrain policy` writes it
     }

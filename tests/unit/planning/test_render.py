@@ -40,7 +40,7 @@ def shown(plan: Plan, *, diff: bool = False) -> str:
 
 
 def section(whole: str, title: str) -> list[str]:
-    """The lines under a heading."""
+    """The lines under a heading, up to the next empty one."""
     found = [part.splitlines() for part in whole.split("\n\n") if part.startswith(title)]
     assert len(found) == 1, f"{title}: {len(found)} times"
     return found[0][1:]
@@ -148,15 +148,16 @@ def test_shares_are_checked_and_a_wrong_sum_is_shouted() -> None:
 
 
 def test_moves_have_reason_bytes_time_total_and_the_least_possible() -> None:
-    moves = (ChunkMove("judge left", 3, 5_000_000), ChunkMove("damaged", 1, 400_000))
+    moves = (ChunkMove("judge left", 3, 5_000_000), ChunkMove("damaged", 1, 400_000, "by a lot"))
     plan = Situation().applied(state="training", unit="active").add(SEVENTH).plan()
     plan = with_host(plan, "qfox", moves=moves, seconds_to_send=42.3, send_rate="1 MB/s assumed")
-    lines = section(shown(plan), "Data to move")
-    assert lines[1].split() == ["qfox", "3", "5.0", "MB", "about", "42", "s", "judge", "left"]
-    assert lines[2].split() == ["1", "400.0", "kB", "damaged"]
+    whole = shown(plan)
+    lines = section(whole, "Data to move")
+    assert lines[1].split() == ["qfox", "4", "5.4", "MB", "about", "42", "s"]
     total = next(line for line in lines if line.startswith("  total"))
     assert total.endswith("about 42 s")
     assert "  time at 1 MB/s assumed, at 12 MB/s assumed" in lines
+    assert "\n  judge left: qfox 3\n  damaged: qfox 1 (by a lot)\n" in whole
     words = " ".join(lines)
     assert "natural: 2,727 records to another node than before, the least possible is" in words
 
@@ -171,8 +172,8 @@ def test_what_is_lost_stands_last_before_the_summary() -> None:
 
 def test_the_summary_counts_hosts_chunks_and_bytes() -> None:
     assert summary(document()) == (
-        "Plan: 1 host to install, 5 to restart, 1 leaving; 24 chunks (1.3 MB) to send, 16.0 MB to remove."
-        " Unknown: judge."
+        "Plan: 1 host to install, 5 to restart, 1 leaving; 47 chunks (2.7 MB) to send or fetch,"
+        " 16.0 MB to remove. Unknown: judge."
     )
     one = Situation(nodes=Situation().nodes[:1])
     assert summary(document_of(one.plan())).startswith("Plan: 1 host to install; ")

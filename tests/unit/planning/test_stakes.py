@@ -25,8 +25,17 @@ def test_a_first_install_names_hosts_packages_and_bytes() -> None:
     assert at_stake(Situation()) == [
         f"install the worker on {SIX}",
         f"install python3-venv with apt on {SIX}",
-        f"send 116 chunks (6.3 MB) to {SIX}",
+        f"send 101 chunks (5.9 MB) to {SIX}",
+        f"have 97 chunks (5.4 MB) fetched by {SIX}",
         "train run 1087d07cb500fc76 to its end, 1,000,000 tokens, and judge the model",
+    ]
+
+
+def test_what_a_backend_gets_and_gives_is_told() -> None:
+    told = at_stake(Situation().stored("s3", uploads={"a": 4_000_000, "b": 2_300_000}))
+    assert told[2:4] == [
+        "upload 2 packs, 6.3 MB, to fleet:training/chunks",
+        f"have 198 chunks (11.3 MB) fetched by {SIX}",
     ]
 
 

@@ -28,6 +28,7 @@ TEXT = (PROJECT / "templates" / TEMPLATE).read_text()
 RUNNING = (PROJECT / "tests/unit/tailnet/data/running.json").read_text()
 ALICE, BOB = Identity("alice@example.com"), Identity("bob@example.com")
 TRAIN, GPU = Identity("tag:train"), Identity("tag:gpu")
+BETWEEN_NODES = ["tag:train:45001", "tag:train:45002", "tag:gpu:45001", "tag:gpu:45002"]
 
 
 def needs(source: Identity, *nodes: tuple[Identity, str | None]) -> PolicyNeeds:
@@ -36,7 +37,7 @@ def needs(source: Identity, *nodes: tuple[Identity, str | None]) -> PolicyNeeds:
         PolicyNode(f"n{place}", f"100.64.0.{place}", identity, user)
         for place, (identity, user) in enumerate(nodes)
     ]
-    return PolicyNeeds("laptop", source, made, 45_001)
+    return PolicyNeeds("laptop", source, made, 45_001, 45_002)
 
 
 def rules(wanted: PolicyNeeds) -> dict[str, Any]:
@@ -49,7 +50,11 @@ def test_tagged_nodes_and_a_persons_machine() -> None:
         "tagOwners": {"tag:gpu": ["autogroup:admin"], "tag:train": ["autogroup:admin"]},
         "grants": [
             {"src": [ALICE.name], "dst": ["tag:gpu", "tag:train"], "ip": ["tcp:22"]},
-            {"src": ["tag:gpu", "tag:train"], "dst": ["tag:gpu", "tag:train"], "ip": ["tcp:45001"]},
+            {
+                "src": ["tag:gpu", "tag:train"],
+                "dst": ["tag:gpu", "tag:train"],
+                "ip": ["tcp:45001", "tcp:45002"],
+            },
         ],
         "ssh": [
             {"action": "accept", "src": [ALICE.name], "dst": ["tag:gpu"], "users": ["root"]},
@@ -57,8 +62,8 @@ def test_tagged_nodes_and_a_persons_machine() -> None:
         ],
         "tests": [
             {"src": ALICE.name, "accept": ["tag:train:22", "tag:gpu:22"]},
-            {"src": "tag:gpu", "accept": ["tag:train:45001", "tag:gpu:45001"]},
-            {"src": "tag:train", "accept": ["tag:train:45001", "tag:gpu:45001"]},
+            {"src": "tag:gpu", "accept": BETWEEN_NODES},
+            {"src": "tag:train", "accept": BETWEEN_NODES},
         ],
         "sshTests": [
             {"src": ALICE.name, "dst": ["tag:gpu"], "accept": ["root"]},
@@ -91,11 +96,14 @@ def test_another_persons_machine_cannot_be_logged_in_to() -> None:
 
 def test_a_machine_does_not_log_in_to_itself() -> None:
     wanted = needs(TRAIN, (TRAIN, None), (TRAIN, "root"))
-    assert wanted.targets == ("100.64.0.0:45001", "100.64.0.1:22", "100.64.0.1:45001")
+    assert wanted.targets == (
+        *("100.64.0.0:45001", "100.64.0.0:45002"),
+        *("100.64.0.1:22", "100.64.0.1:45001", "100.64.0.1:45002"),
+    )
     assert wanted.out_of_reach == ()
     alone = rules(needs(ALICE, (ALICE, None)))
     assert alone["ssh"] == []
-    assert alone["tests"] == [{"src": ALICE.name, "accept": ["100.64.0.0:45001"]}]
+    assert alone["tests"] == [{"src": ALICE.name, "accept": ["100.64.0.0:45001", "100.64.0.0:45002"]}]
 
 
 def test_owners_are_read_from_the_daemon() -> None:
@@ -180,6 +188,7 @@ def test_a_policy_that_lacks_nothing(api: AdminApi, admin_stand_in: AdminStandIn
     assert verdict.access == (
         Access("100.64.0.0:22", ("alice@example.com", "*")),
         Access("100.64.0.0:45001", ()),
+        Access("100.64.0.0:45002", ()),
     )
     # Asked with the tests alone: were the rules in it, everything would be allowed.
     asked = [json.loads(one.body) for one in admin_stand_in.asked if one.path.endswith("/validate")]
@@ -195,7 +204,7 @@ def test_a_policy_that_lacks_something(api: AdminApi, admin_stand_in: AdminStand
     verdict = check_policy(api, policy_text(wanted, TEXT), wanted.targets)
     assert verdict.lacking == ('tag:train: address "tag:train:45001": want: Accept, got: Drop',)
     assert verdict.wrong == ()
-    assert len(verdict.access) == 2
+    assert len(verdict.access) == 3
     previewed = json.loads(admin_stand_in.asked[-1].body)
     assert previewed["acls"]
     assert previewed["ssh"][0]["dst"] == ["tag:train"]
