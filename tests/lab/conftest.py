@@ -16,6 +16,7 @@ from lab.lab import Lab
 from lab.settings import Settings
 from tests.lab.pair import Pair
 from tests.lab.project import Project
+from tests.lab.trio import Trio
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -133,6 +134,19 @@ def project(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Project:
 def trained(project: Project) -> str:
     """What a first whole run says."""
     return project.deploy("-y")
+
+
+@pytest.fixture(scope="module")
+def trio(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Trio]:
+    """A lab of three hosts with nothing on them yet, and a project for it; both may be broken."""
+    if state.inside(Settings.from_environment()):
+        pytest.skip("makes a lab of its own, so it needs the machine itself, not `lab exec`")
+    with locked(Path("/run/lock/tailtrain-trio-tests.lock")):  # one test run at a time
+        found = Trio(tmp_path_factory.mktemp("trio"))
+        found.lab.down()
+        found.lab.up(found.folder / "inventory.py")
+        yield found
+        found.lab.down()
 
 
 @pytest.fixture(scope="session")

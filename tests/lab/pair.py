@@ -1,4 +1,4 @@
-"""Two small hosts of their own and a project for them: deploys are quick here, and may be broken."""
+"""Two or three small hosts of their own and a project for them: deploys are quick here, and may be broken."""
 
 from __future__ import annotations
 
@@ -30,13 +30,18 @@ compute = [("@tailscale/beta", {"cores": 2, "ram_gb": 4, "storage_gb": 10})]
 
 
 class Pair:
-    """A lab of two hosts, and the folder in which a person types commands."""
+    """A small lab, and the folder in which a person types commands.
 
-    def __init__(self, folder: Path) -> None:
-        self.lab, self.folder = Lab(Settings(name="pair")), folder
-        for name in ("deploys", "templates", "locks", "group_data"):
-            shutil.copytree(PROJECT / name, folder / name)
-        (folder / "inventory.py").write_text(_INVENTORY)
+    Attributes:
+        environment: variables that are set where commands are typed, besides those of the lab.
+    """
+
+    def __init__(self, folder: Path, name: str = "pair", inventory: str = _INVENTORY) -> None:
+        self.lab, self.folder = Lab(Settings(name=name)), folder
+        self.environment: dict[str, str] = {}
+        for part in ("deploys", "templates", "locks", "group_data"):
+            shutil.copytree(PROJECT / part, folder / part)
+        (folder / "inventory.py").write_text(inventory)
         shutil.copy(PROJECT / "config.py", folder)
         (folder / ".tailtrain").mkdir()
         (folder / ".tailtrain" / "demo").symlink_to(PROJECT / ".tailtrain" / "demo")
@@ -56,7 +61,9 @@ class Pair:
 
     def run(self, *argv: str, **options: Any) -> subprocess.CompletedProcess[str]:
         """A command on the control side, in the project's folder, without a terminal."""
-        return self.lab.on_control(argv, cwd=self.folder, **{"check": False, "timeout": 300, **options})
+        environment = {**self.lab.control_environment(), **self.environment}
+        options = {"check": False, "timeout": 300, "env": environment, **options}
+        return self.lab.on_control(argv, cwd=self.folder, **options)
 
     def said(self, code: int, *argv: str, **options: Any) -> str:
         """What a command says, that has to end with this exit code."""
@@ -74,7 +81,7 @@ class Pair:
         """A command that goes on; killed at the end if it still does, with all that it started."""
         with subprocess.Popen(
             self.lab.control_command(argv, cwd=self.folder),
-            env=self.lab.control_environment(),
+            env={**self.lab.control_environment(), **self.environment},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
