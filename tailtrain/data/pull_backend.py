@@ -247,7 +247,10 @@ class _Child:
                 probe.connect(self.socket)
                 return
             time.sleep(0.02)
-        raise SourceError("refused", f"rclone does not start: {self.last_words or 'it says nothing'}")
+        # Without a word it was killed, or the host is too busy: that may get better.
+        if words := self.last_words:
+            raise SourceError("refused", f"rclone does not start: {words}")
+        raise SourceError("unreachable", "rclone does not start")
 
 
 def _section(path: str, name: str) -> Mapping[str, str]:

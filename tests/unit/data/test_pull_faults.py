@@ -73,12 +73,15 @@ def test_stopped_it_says_so_and_leaves_nothing_behind(slow: Bench, number: signa
     assert slow.names() == slow.there(), "no temporary file is left"
 
 
-def test_rclone_that_is_killed_is_started_again(slow: Bench) -> None:
+@pytest.mark.parametrize("midway", [False, True])
+def test_rclone_that_is_killed_is_started_again(slow: Bench, *, midway: bool) -> None:
+    of_the_backend = slow.chunks.keys() - slow.orders
     with slow.start(**slowly(slow)) as process:
-        wait_until(lambda: rclones_of(process.pid) and slow.there())
+        wait_until(lambda: rclones_of(process.pid) and (not midway or slow.there() & of_the_backend))
         os.kill(rclones_of(process.pid)[0], signal.SIGKILL)
-        answer = json.loads(process.communicate(timeout=30)[0])
-    assert (answer["ok"], answer["received"]) == (True, 12)
+        stdout, stderr = process.communicate(timeout=30)
+    answer = json.loads(stdout)
+    assert (stderr, answer["ok"], answer["received"]) == ("", True, 12)
     assert slow.there() == set(slow.chunks)
 
 
