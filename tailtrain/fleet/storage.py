@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import click
@@ -122,7 +122,7 @@ def find_storage(project: Path, declared: Declared) -> Storage | None:
         return None
     remote = find_remote(
         settings.training.storage_backend,
-        **asdict(settings.storage),
+        settings.storage,
         project=project,
         environ=os.environ,
     )
