@@ -6,22 +6,20 @@ checks signatures; moto answers as AWS does where the request or the bucket is w
 
 from __future__ import annotations
 
-import socket
+import re
 import subprocess
 import sys
-import time
+import threading
 import urllib.request
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import IO, TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
 ACCESS_KEY = "AKIASTANDINSTANDIN00"
 SECRET_KEY = "stand-in/secret+key/of+forty+characters=0"  # noqa: S105  # no secret: both ends are ours
-
-_START_SECONDS = 30
 
 
 @dataclass
@@ -51,65 +49,56 @@ class S3StandIn:
 
     def close(self) -> None:
         """End it."""
-        with self.process:
-            self.process.kill()
+        self.process.kill()
+        self.process.wait()
 
 
-def start_rclone(folder: Path, rclone: str, address: str = "127.0.0.1") -> S3StandIn:
+def start_rclone(
+    folder: Path,
+    rclone: str,
+    address: str = "127.0.0.1",
+    wrap: Callable[[Sequence[str]], Sequence[str]] = tuple,
+) -> S3StandIn:
     """Serve S3 from a folder, with `rclone serve s3`.
 
     Args:
-        folder: its buckets; made if need be.
+        folder: its buckets are folders in it; must exist.
         rclone: the program.
-        address: where to listen.
+        address: where to listen. On another than loopback, other machines use it too.
+        wrap: makes of a command one that runs elsewhere on this machine, as `Lab.control_command` does.
     """
-    folder.mkdir(parents=True, exist_ok=True)
-    port = _free_port(address)
-    process = subprocess.Popen(
-        [
-            *(rclone, "serve", "s3", str(folder), "--config=", f"--addr={address}:{port}"),
-            *(f"--auth-key={ACCESS_KEY},{SECRET_KEY}", "--vfs-cache-mode=off"),
-        ],
-        stdin=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
-    return _ready(S3StandIn(f"http://{address}:{port}", process, folder))
+    command = [
+        *(rclone, "serve", "s3", str(folder), "--config=", f"--addr={address}:0"),
+        *(f"--auth-key={ACCESS_KEY},{SECRET_KEY}", "--vfs-cache-mode=off"),
+    ]
+    process, endpoint = _start(wrap(command), re.compile(rb"Starting s3 server on \[(http://[^/]+)/?\]"))
+    return S3StandIn(endpoint, process, folder)
 
 
-def start_moto(bucket: str, address: str = "127.0.0.1") -> S3StandIn:
-    """Serve S3 from memory, with moto's server, and make one bucket.
-
-    Args:
-        bucket: its name.
-        address: where to listen.
-    """
-    port = _free_port(address)
-    process = subprocess.Popen(
-        [sys.executable, "-m", "moto.server", "--host", address, "--port", str(port)],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
-    standin = _ready(S3StandIn(f"http://{address}:{port}", process))
-    request = urllib.request.Request(f"{standin.endpoint}/{bucket}", method="PUT")  # noqa: S310  # our own server
+def start_moto(bucket: str) -> S3StandIn:
+    """Serve S3 from memory, with moto's server on loopback, and make one bucket."""
+    command = [sys.executable, "-m", "moto.server", "--host", "127.0.0.1", "--port", "0"]
+    process, endpoint = _start(command, re.compile(rb"Running on (http://[^/\s]+)"))
+    request = urllib.request.Request(f"{endpoint}/{bucket}", method="PUT")  # noqa: S310  # our own server
     with urllib.request.urlopen(request, timeout=10):  # noqa: S310  # as above
-        return standin
+        return S3StandIn(endpoint, process)
 
 
-def _free_port(address: str) -> int:
-    with socket.create_server((address, 0)) as listening:
-        return int(listening.getsockname()[1])
+def _start(command: Sequence[str], ready: re.Pattern[bytes]) -> tuple[subprocess.Popen[bytes], str]:
+    """Start a server, and give what it says about where it listens; what it says later is thrown away."""
+    process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE)
+    assert process.stderr
+    said = b""
+    for line in process.stderr:
+        said += line
+        if found := ready.search(line):
+            threading.Thread(target=_throw_away, args=[process.stderr], daemon=True).start()
+            return process, found[1].decode()
+    process.wait()
+    raise AssertionError(said.decode())
 
 
-def _ready(standin: S3StandIn) -> S3StandIn:
-    """Wait until it listens."""
-    address, _, port = standin.endpoint.removeprefix("http://").rpartition(":")
-    end = time.monotonic() + _START_SECONDS
-    while time.monotonic() < end and standin.process.poll() is None:
-        try:
-            with socket.create_connection((address, int(port)), timeout=1):
-                return standin
-        except OSError:
-            time.sleep(0.05)
-    standin.close()
-    raise AssertionError(f"{standin.endpoint} does not answer")
+def _throw_away(output: IO[bytes]) -> None:
+    with output:
+        for _ in output:
+            pass

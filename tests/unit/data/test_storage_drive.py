@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -18,6 +19,7 @@ from tailtrain.data.backends.listing import COPIES_DIFFER, list_packs
 from tailtrain.data.backends.upload import upload
 from tailtrain.errors import StorageError
 from tailtrain.spec import StorageBackend
+from tests.plans.situations import PROJECT
 from tests.standins.drive import DriveStandIn
 from tests.unit.data.storage_cases import RCLONE, damaged, make_packs, remote_at, variables
 
@@ -45,7 +47,7 @@ def drive(_running: DriveStandIn) -> Iterator[DriveStandIn]:
     yield _running
     _running.control("mend")
     _running.control(
-        "behave", page=1000, lag=0, quota=15 << 30, upload_limit=None, download_limit=None, revoked=False
+        "behave", page=1000, lag=0, quota=15 << 30, upload_limit=None, revoked=False, file_seconds=0
     )
 
 
@@ -263,14 +265,54 @@ def test_listings_that_lag_make_no_second_folder_and_harmless_copies(
     assert fleet.damaged(packs) == []
 
 
-def command_lines(of: int, until: threading.Event) -> Iterator[str]:
-    """The command lines of a process's children, until told to stop."""
-    while not until.is_set():
-        for task in Path(f"/proc/{of}/task").iterdir():
-            with suppress(OSError):
-                for child in (task / "children").read_text().split():
-                    yield Path(f"/proc/{child}/cmdline").read_text().replace("\0", " ")
-        time.sleep(0.01)
+def children_of(process: int) -> dict[str, str]:
+    """The command lines of a process's children, by their ids."""
+    found = {}
+    for task in Path(f"/proc/{process}/task").iterdir():
+        with suppress(OSError):
+            for child in (task / "children").read_text().split():
+                found[child] = Path(f"/proc/{child}/cmdline").read_text().replace("\0", " ")
+    return found
+
+
+def test_killed_in_the_middle_nothing_goes_on(drive: DriveStandIn, fleet: Fleet, tmp_path: Path) -> None:
+    """What the killed process had started ends too; what had arrived is not sent again."""
+    packs = (*fleet.packs(1), *fleet.packs(1, LARGE))
+    fleet.upload(packs[:1])
+    drive.control("behave", file_seconds=6)
+    program = f"""
+from pathlib import Path
+from tests.standins.drive import DriveStandIn
+from tests.unit.data.storage_cases import make_packs, remote_at
+from tailtrain.data.backends.upload import upload
+from tailtrain.spec import StorageBackend
+folder, sizes = Path({str(tmp_path)!r}), (({SMALL}, 1), ({LARGE}, 1))
+remote = remote_at(StorageBackend("googleDriveTopological"), {drive.options()!r}, {fleet.folder!r}, folder,
+                   **{drive.settings()!r})
+packs = tuple(pack for size, count in sizes for pack in make_packs(folder / "chunks", count, size))
+upload(remote, packs, folder / "chunks", folder / "work")
+"""
+    sending: set[str] = set()
+    with subprocess.Popen([sys.executable, "-c", program], cwd=PROJECT) as process:
+        while not sending:
+            sending = {child for child, line in children_of(process.pid).items() if " copy " in line}
+            time.sleep(0.02)
+        process.kill()
+    end = time.monotonic() + 5
+    while any(Path(f"/proc/{child}").exists() for child in sending):
+        assert time.monotonic() < end
+        time.sleep(0.05)
+    drive.control("behave", file_seconds=0)
+    assert fleet.upload(packs).packs == 1
+    assert list_packs(fleet.remote).missing(packs) == ()
+
+
+def command_lines_until(over: threading.Event) -> set[str]:
+    """The command lines of all that this process starts, until told to stop."""
+    seen: set[str] = set()
+    while not over.wait(0.01):
+        seen.update(children_of(os.getpid()).values())
+    return seen
 
 
 def test_what_the_login_has_is_in_no_argument_and_in_no_message(
@@ -282,7 +324,7 @@ def test_what_the_login_has_is_in_no_argument_and_in_no_message(
     assert json.loads(fleet.remote.options["token"])["refresh_token"] in secrets
     over = threading.Event()
     with ThreadPoolExecutor() as threads:
-        watching = threads.submit(lambda: set(command_lines(os.getpid(), over)))
+        watching = threads.submit(command_lines_until, over)
         fleet.upload(fleet.packs(1))
         over.set()
         seen = " ".join(watching.result())
