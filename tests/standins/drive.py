@@ -1,8 +1,9 @@
 """Google Drive for tests: a process that answers rclone's real drive backend, here and on other machines.
 
     with closing(DriveStandIn(folder)) as drive:
+        settings = StorageSettings("fleet:folder", **drive.settings())
         environ = variables("fleet", drive.options())
-        remote = find_remote(backend, remote="fleet:folder", **drive.settings(), project=..., environ=environ)
+        remote = find_remote(backend, settings, project=..., environ=environ)
 
 It has one person with a Drive of 15 GB, and a service account that may write to a shared drive. What rclone
 asks of Google's names reaches it through the proxy that it is as well, with certificates of its own

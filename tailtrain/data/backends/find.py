@@ -23,6 +23,8 @@ from tailtrain.spec import StorageBackend
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from tailtrain.planning.storage_settings import StorageSettings
+
 _SETTING = "group_data: storage"
 # rclone allows more in names; these are the same on a command line, in a file and in a variable's name.
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]*")
@@ -30,10 +32,8 @@ _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]*")
 
 def find_remote(
     backend: StorageBackend,
+    settings: StorageSettings,
     *,
-    remote: str | None,
-    http_proxy: str | None = None,
-    ca_certificate: str | None = None,
     project: Path,
     environ: Mapping[str, str],
 ) -> Remote:
@@ -45,9 +45,7 @@ def find_remote(
 
     Args:
         backend: `s3` or `googleDriveTopological`.
-        remote: `name:bucket/folder` or `name:folder`.
-        http_proxy: http://host:port, if only a proxy leads there.
-        ca_certificate: a PEM file, absolute or from the project's folder, of an authority of one's own.
+        settings: what group data says; a file of certificates may be named from the project's folder.
         project: the folder of the inventory, which secrets must not be in.
         environ: as `os.environ`.
 
@@ -55,9 +53,9 @@ def find_remote(
         DeclarationError: there is no such remote, or it cannot serve; says why and what to do.
         StorageError: rclone is not installed.
     """
-    name, folder = _split(backend, remote)
-    proxy = _checked_proxy(http_proxy)
-    certificate = _checked_certificate(ca_certificate, project)
+    name, folder = _split(backend, settings.remote)
+    proxy = _checked_proxy(settings.http_proxy)
+    certificate = _checked_certificate(settings.ca_certificate, project)
     file = config_file(environ)
     if file is not None:
         require_private(file, project, "rclone's configuration")

@@ -16,6 +16,7 @@ from tailtrain.data.packs import packs_of, places_of
 from tailtrain.data.pull import REMOTE, Puller
 from tailtrain.data.pull_backend import RcloneRemote
 from tailtrain.errors import DataError
+from tailtrain.planning.storage_settings import StorageSettings
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -55,7 +56,9 @@ def remote_at(
     environ = {"PATH": os.environ["PATH"], "HOME": str(tmp_path)} | variables("fleet", options)
     project = tmp_path / "project"
     project.mkdir(exist_ok=True)
-    return find_remote(backend, remote=f"fleet:{folder}", project=project, environ=environ, **settings)
+    return find_remote(
+        backend, StorageSettings(f"fleet:{folder}", **settings), project=project, environ=environ
+    )
 
 
 def damaged(remote: Remote, packs: Sequence[Pack], tmp_path: Path) -> list[str]:

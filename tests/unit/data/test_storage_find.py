@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from tailtrain.data.backends.find import find_remote
 from tailtrain.data.backends.remote import Remote, control_flags, node_flags
 from tailtrain.errors import DeclarationError, StorageError
+from tailtrain.planning.storage_settings import StorageSettings
 from tailtrain.spec import StorageBackend
 from tests.unit.data.storage_cases import RCLONE, variables
 
@@ -61,7 +62,9 @@ class Machine:
         self.config.chmod(0o600)
 
     def find(self, backend: StorageBackend = S3, remote: str | None = "fleet:bucket", **more: Any) -> Remote:
-        return find_remote(backend, remote=remote, project=self.project, environ=self.environ, **more)
+        return find_remote(
+            backend, StorageSettings(remote, **more), project=self.project, environ=self.environ
+        )
 
     def account(self, mode: int = 0o600, **changes: Any) -> Path:
         """Write a service account's key."""
@@ -387,7 +390,7 @@ def test_rclone_reads_from_a_nodes_configuration_what_was_written(secret: str) -
     environ = {"PATH": os.environ["PATH"], "HOME": "/nowhere"} | variables("fleet", KEY)
     environ["RCLONE_CONFIG_FLEET_SECRET_ACCESS_KEY"] = secret
     try:
-        remote = find_remote(S3, remote="fleet:bucket", project=Path("/nowhere"), environ=environ)
+        remote = find_remote(S3, StorageSettings("fleet:bucket"), project=Path("/nowhere"), environ=environ)
     except DeclarationError:
         reject()
     answer = subprocess.run(
