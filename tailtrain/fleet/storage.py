@@ -122,7 +122,9 @@ def find_storage(project: Path, declared: Declared) -> Storage | None:
         return None
     remote = find_remote(
         settings.training.storage_backend,
-        settings.storage,
+        remote=settings.storage.remote,
+        http_proxy=settings.storage.http_proxy,
+        ca_certificate=settings.storage.ca_certificate,
         project=project,
         environ=os.environ,
     )
