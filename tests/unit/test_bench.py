@@ -1,4 +1,4 @@
-"""The benchmark's own parts: a contender that did something does not count, results survive being kept."""
+"""The benchmarks' own parts: a contender that did something does not count, results survive being kept."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ import pytest
 
 from tests.bench import chart
 from tests.bench.contenders import ANSIBLE, ONE_HOST, OURS, PIPELINING, PYINFRA, START_UP, idle
-from tests.bench.results import Results
+from tests.bench.push import chart as push_chart
+from tests.bench.push import data, measure, senders
+from tests.bench.results import Results, Target
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -52,6 +54,64 @@ def results() -> Results:
 def test_medians_and_ratios_stand_up_to_one_disturbed_round(results: Results) -> None:
     assert results.median(OURS) == pytest.approx(1.21)
     assert results.ratio(ANSIBLE, OURS) == pytest.approx(15.0 / 1.1)
+
+
+def test_a_target_is_missed_on_its_wrong_side_alone() -> None:
+    assert Target("time", 1.2, 1.1, "s").missed
+    assert not Target("time", 1.1, 1.1, "s").missed
+    assert Target("rate", 94.0, 95, "%", least=True).missed
+    assert not Target("rate", 96.0, 95, "%", least=True).missed
+    assert str(Target("rate", 94.0, 95, "%", least=True)).split()[-1] == "missed"
+
+
+@pytest.fixture
+def pushed() -> Results:
+    found = Results(facts={"cpu_count": 2, "date": "2026-01-01 00:00:00", "load_avg_1min": 0.25})
+    found.figures["line, Mbit/s"] = 90.0
+    for case, megabytes in ((measure.ONE, 150), (measure.SIX, 170)):
+        found.figures |= {
+            f"{case}, chunks": 263,
+            f"{case}, bytes": megabytes * 1e6,
+            f"{case}, most chunks of a host": 160,
+        }
+        for where, seconds in ((case, 2.0), (f"{case}, {measure.NARROW}", megabytes * 8 / 90 / 0.96)):
+            for name in measure.MAIN:
+                found.add(f"{where}: {name}", seconds)
+        found.add(f"{case}: {measure.DEPLOY}", 3.0)
+        found.add(f"{case}: {senders.COMMAND}", 2.5)
+        found.add(f"{case}: {senders.PYINFRA}", 34.0)
+        found.add(f"{case}: {senders.ANSIBLE}", 12.0)
+    found.add(measure.UNCHANGED, 1.2)
+    found.add(measure.ADDED, 4.0)
+    for name, value in (("moved", 13e6), ("least", 12e6), ("boundaries", 2.0), ("largest", 0.6e6)):
+        found.figures[f"{measure.ADDED}, {name}"] = value
+    return found
+
+
+def test_pushing_is_judged_by_scp_the_line_and_what_has_to_move(pushed: Results, tmp_path: Path) -> None:
+    assert [target.missed for target in measure.targets(pushed)] == [False] * 5
+    assert measure.line_rate(pushed, measure.SIX, senders.OURS) == pytest.approx(0.96)
+    assert "tar over ssh 96.0%" in measure.ratios(pushed)
+    pushed.save(tmp_path / "kept.json")
+    assert Results.load(tmp_path / "kept.json") == pushed
+    pushed.figures[f"{measure.ADDED}, moved"] = 13.3e6
+    assert [target.missed for target in measure.targets(pushed)][-1]
+
+
+def test_a_bar_that_is_too_long_is_cut_and_keeps_its_number(pushed: Results) -> None:
+    document = xml.dom.minidom.parseString(push_chart.draw(pushed))  # noqa: S318 - our own text
+    shown = {child.nodeValue for text in document.getElementsByTagName("text") for child in text.childNodes}
+    assert {"tailtrain", "scp -r", "2.0 s", "→ 34.0 s", "→ 120 s"} <= shown
+    widths = [float(bar.getAttribute("width")) for bar in document.getElementsByTagName("rect")]
+    assert max(widths) <= chart.WIDTH - push_chart.LEFT - chart.RIGHT
+
+
+def test_the_data_set_that_is_pushed_is_the_same_each_time(tmp_path: Path) -> None:
+    for name in ("one", "other"):
+        data.make(tmp_path / name, 20)
+    content = (tmp_path / "one").read_bytes()
+    assert content == (tmp_path / "other").read_bytes()
+    assert len(content) == pytest.approx(20e6, rel=0.05)
 
 
 def test_what_is_kept_is_what_was_measured(results: Results, tmp_path: Path) -> None:
