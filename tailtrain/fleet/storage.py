@@ -122,9 +122,7 @@ def find_storage(project: Path, declared: Declared) -> Storage | None:
         return None
     remote = find_remote(
         settings.training.storage_backend,
-        remote=settings.storage.remote,
-        http_proxy=settings.storage.http_proxy,
-        ca_certificate=settings.storage.ca_certificate,
+        settings.storage,
         project=project,
         environ=os.environ,
     )
