@@ -88,6 +88,7 @@ def run(
         *arguments,
         *("--config=", "--ask-password=false", "--use-json-log"),
         *("--stats=1s", "--stats-log-level=NOTICE"),
+        *("--contimeout=15s", "--timeout=60s"),
         *control_flags(remote),
     ]
     lines: list[str] = []

@@ -26,6 +26,7 @@ RCLONE_TYPES: Mapping[StorageBackend, str] = {
 """What rclone calls the backends that it is used for; `local` is none of them."""
 
 _SECRET_WORDS = ("secret", "key", "token", "pass", "credentials")
+_NO_SECRET = ("_type", "_uri", "_url", "_id")
 _LONG_AGO = "2000-01-01T00:00:00Z"
 _SHORTEST_SECRET = 4
 
@@ -103,20 +104,19 @@ class Remote:
 
 def node_flags(remote: Remote) -> tuple[str, ...]:
     """Flags with which nodes run rclone for this remote, so that they behave as the control machine does."""
-    certificate = NODE_CERTIFICATE if remote.ca_certificate else None
-    return _flags(remote, certificate)
+    return _flags(remote, NODE_CERTIFICATE)
 
 
 def control_flags(remote: Remote) -> tuple[str, ...]:
     """The same for the control machine."""
-    return _flags(remote, str(remote.ca_certificate) if remote.ca_certificate else None)
+    return _flags(remote, str(remote.ca_certificate))
 
 
-def _flags(remote: Remote, certificate: str | None) -> tuple[str, ...]:
-    flags = ["--contimeout", "15s", "--timeout", "60s"]
+def _flags(remote: Remote, certificate: str) -> tuple[str, ...]:
+    flags = []
     if remote.http_proxy:
         flags += ["--http-proxy", remote.http_proxy]
-    if certificate:
+    if remote.ca_certificate:
         flags += ["--ca-cert", certificate]
     if remote.on_drive:
         # Limits of a day do not pass by waiting; rclone's own pacer (10 calls a second, doubling pauses when
@@ -149,6 +149,7 @@ def _parts_of(value: str) -> Iterator[str]:
 
 def _texts(found: dict[str, Any]) -> Iterator[str]:
     for name, value in found.items():
-        if isinstance(value, str) and any(word in name for word in _SECRET_WORDS):
+        secret = any(word in name for word in _SECRET_WORDS) and not name.endswith(_NO_SECRET)
+        if isinstance(value, str) and secret:
             yield from value.splitlines()
             yield json.dumps(value)[1:-1]

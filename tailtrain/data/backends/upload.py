@@ -5,8 +5,10 @@ from __future__ import annotations
 import hashlib
 import shutil
 import time
-from contextlib import contextmanager
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 from tailtrain.data.backends.listing import COPIES_DIFFER, has_folder, list_packs, require_single_folders
@@ -14,14 +16,15 @@ from tailtrain.data.backends.program import run
 from tailtrain.errors import DataError, StorageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Generator, Iterator, Sequence
     from pathlib import Path
+    from typing import BinaryIO
 
     from tailtrain.data.backends.remote import Remote
     from tailtrain.data.packs import Pack
 
 AT_A_TIME = 4
-"""How many packs lie on this machine's disk and are on their way at a time: at most 4 x 256 MiB."""
+"""How many packs are on their way at a time; as many more are being built, so at most 8 x 256 MiB of disk."""
 
 _BUILDING = "packs-to-upload"
 _BLOCK = 1 << 20
@@ -64,7 +67,7 @@ def upload(
         remote: where to.
         packs: all that should be there.
         chunk_dir: has the chunks, by their SHA-256.
-        work_dir: where packs are built, `AT_A_TIME` at a time; what an upload before left there is removed.
+        work_dir: where packs are built; what an upload before left there is removed.
         progress: called with the bytes sent so far and the bytes to send.
         replace: send all of them, also those that are there with the right size: they are damaged.
 
@@ -87,34 +90,33 @@ def upload(
     if wanted and remote.on_drive and not listing.packs:
         _make_folder(remote)
     sent = 0
-    for first in range(0, len(wanted), AT_A_TIME):
-        batch = wanted[first : first + AT_A_TIME]
-        # Sending a name again changes one of its copies; so where there are several, all go first.
-        doubled = [
-            pack
-            for pack in batch
-            if (replace and pack.name in listing.duplicates) or listing.packs.get(pack.name) == COPIES_DIFFER
-        ]
-        with _built(batch, chunk_dir, work_dir) as folder:
+    with _workshop(work_dir) as folder, closing(_built(wanted, chunk_dir, folder)) as batches:
+        for batch, built in batches:
+            # Sending a name again changes one of its copies; so where there are several, all go first.
+            doubled = [
+                pack
+                for pack in batch
+                if (replace and pack.name in listing.duplicates)
+                or listing.packs.get(pack.name) == COPIES_DIFFER
+            ]
             if doubled:
                 run(remote, ("delete", remote.packs_path, *(f"--include=/{pack.name}" for pack in doubled)))
-            before = sent
+            again = ("--ignore-times",) if replace else ()
             run(
                 remote,
-                (
-                    *("copy", str(folder), remote.packs_path),
-                    *(_FLAGS + _TRIES[remote.on_drive]),
-                    *(("--ignore-times",) if replace else ()),
-                ),
-                # What rclone counts includes what it sends twice.
-                progress=lambda done, before=before: (  # type: ignore[misc]
-                    progress(min(before + done, total), total) if progress else None
-                ),
+                ("copy", str(built), remote.packs_path, *_FLAGS, *_TRIES[remote.on_drive], *again),
+                progress=partial(_tell, progress, sent, total) if progress else None,
             )
-        sent += sum(pack.size for pack in batch)
-        if progress:
-            progress(sent, total)
+            shutil.rmtree(built)
+            sent += sum(pack.size for pack in batch)
+    if progress:
+        progress(total, total)
     return Uploaded(len(wanted), sent, time.monotonic() - begun)
+
+
+def _tell(progress: Callable[[int, int], None], before: int, total: int, done: int) -> None:
+    # What rclone counts includes what it sends twice.
+    progress(min(before + done, total), total)
 
 
 def _make_folder(remote: Remote) -> None:
@@ -141,20 +143,40 @@ def _make_folder(remote: Remote) -> None:
 
 
 @contextmanager
-def _built(packs: Sequence[Pack], chunk_dir: Path, work_dir: Path) -> Iterator[Path]:
-    """A folder with these packs in it, for as long as the block runs."""
+def _workshop(work_dir: Path) -> Iterator[Path]:
+    """An empty folder for packs, for as long as the block runs."""
     folder = work_dir / _BUILDING
     try:
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True, mode=0o700)
-        _require_room(packs, folder)
-        for pack in packs:
-            _build(pack, chunk_dir, folder / pack.name)
         yield folder
     except OSError as error:
         raise DataError("packs cannot be built there", field=str(folder), found=error.strerror) from error
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def _built(packs: Sequence[Pack], chunk_dir: Path, folder: Path) -> Generator[tuple[Sequence[Pack], Path]]:
+    """Batches of packs, each built in a folder of its own while the one before is on its way."""
+    batches = [packs[first : first + AT_A_TIME] for first in range(0, len(packs), AT_A_TIME)]
+    with ThreadPoolExecutor(max_workers=1) as builder:
+        coming: Future[Path] | None = None
+        for number, batch in enumerate(batches):
+            built = (coming or builder.submit(_build, batch, chunk_dir, folder / f"{number}")).result()
+            coming = None
+            if number + 1 < len(batches):
+                coming = builder.submit(_build, batches[number + 1], chunk_dir, folder / f"{number + 1}")
+            yield batch, built
+
+
+def _build(packs: Sequence[Pack], chunk_dir: Path, folder: Path) -> Path:
+    folder.mkdir()
+    _require_room(packs, folder)
+    for pack in packs:
+        with (folder / pack.name).open("wb") as target:
+            for sha256, size in pack.chunks:
+                _append(target, chunk_dir / sha256, sha256, size)
+    return folder
 
 
 def _require_room(packs: Sequence[Pack], folder: Path) -> None:
@@ -169,21 +191,19 @@ def _require_room(packs: Sequence[Pack], folder: Path) -> None:
         )
 
 
-def _build(pack: Pack, chunk_dir: Path, path: Path) -> None:
-    with path.open("wb") as target:
-        for sha256, size in pack.chunks:
-            digest = hashlib.sha256()
-            written = 0
-            try:
-                with (chunk_dir / sha256).open("rb") as source:
-                    while block := source.read(_BLOCK):
-                        digest.update(block)
-                        written += target.write(block)
-            except FileNotFoundError:
-                written = -1
-            if written != size or digest.hexdigest() != sha256:
-                raise DataError(
-                    "a chunk on this machine is missing or damaged",
-                    field=str(chunk_dir / sha256),
-                    fix="Cut the data set again: remove that folder, and run it again",
-                )
+def _append(target: BinaryIO, chunk: Path, sha256: str, size: int) -> None:
+    digest = hashlib.sha256()
+    written = 0
+    try:
+        with chunk.open("rb") as source:
+            while block := source.read(_BLOCK):
+                digest.update(block)
+                written += target.write(block)
+    except FileNotFoundError:
+        written = -1
+    if written != size or digest.hexdigest() != sha256:
+        raise DataError(
+            "a chunk on this machine is missing or damaged",
+            field=str(chunk),
+            fix="Cut the data set again: remove that folder, and run it again",
+        )

@@ -376,6 +376,7 @@ def test_flags_of_nodes_and_of_the_control_machine_differ_in_the_certificate_alo
     remote = Remote("fleet", "x", DRIVE, LOGIN, "http://100.64.0.1:8899", tmp_path / "ca.pem")
     here, there = control_flags(remote), node_flags(remote)
     assert [flag for flag in here if flag not in there] == [str(tmp_path / "ca.pem")]
+    assert len(here) == len(there)
     assert "/etc/tailtrain/storage-ca.pem" in there
     assert ("--http-proxy", "http://100.64.0.1:8899") in pairwise(there)
     assert "--drive-stop-on-upload-limit" in there
