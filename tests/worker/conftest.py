@@ -9,6 +9,7 @@ import json
 import os
 import random
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -108,7 +109,17 @@ def write_data_set(state_dir: Path, domain: str, texts: list[str], rows: int = 2
 class Fleet:
     """Nodes `n0` (primary), `n1`, ... on loopback addresses of their own."""
 
-    def __init__(self, root: Path, size: int, *, protocol: str, quorum: int, **training: Any) -> None:
+    def __init__(
+        self,
+        root: Path,
+        size: int,
+        *,
+        protocol: str,
+        quorum: int,
+        records: tuple[int, int] = (400, 60),
+        rows: int = 20,
+        **training: Any,
+    ) -> None:
         self.root, self.size = root, size
         self.processes: dict[int, subprocess.Popen[bytes]] = {}
         block = f"127.{1 + os.getpid() % 200}.{next(_fleets) % 250}"
@@ -119,8 +130,8 @@ class Fleet:
             state.mkdir(parents=True)
             (state / "identity.key").write_bytes(key)
             domains = [
-                write_data_set(state, "natural", words(400, 1)),
-                write_data_set(state, "code", code(60, 2)),
+                write_data_set(state, "natural", words(records[0], 1), rows),
+                write_data_set(state, "code", code(records[1], 2), rows),
             ]
             for domain in domains:
                 whole = domain["ranges"]
@@ -159,6 +170,9 @@ class Fleet:
 
     def state(self, index: int) -> Path:
         return self.root / f"n{index}"
+
+    def chunks(self, index: int) -> Path:
+        return self.state(index) / "chunks"
 
     def run_dir(self, index: int) -> Path:
         return self.state(index) / "runs" / str(self.configs[index]["run_id"])
@@ -260,3 +274,27 @@ def make_fleet(tmp_path: Path) -> Iterator[Callable[..., Fleet]]:
     yield make
     for fleet in fleets:
         fleet.close()
+
+
+@pytest.fixture
+def serve() -> Iterator[Callable[[Fleet, int], None]]:
+    """Runs a node's chunk server, as its unit does."""
+    servers: list[subprocess.Popen[bytes]] = []
+
+    def start(fleet: Fleet, index: int) -> None:
+        address = fleet.configs[index]["coordination"]["address"]
+        arguments = ["serve", "http", "--read-only", "--addr", f"{address}:45002", str(fleet.chunks(index))]
+        servers.append(
+            subprocess.Popen([str(RCLONE), *arguments], stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        )
+        ends = time.monotonic() + 30
+        while time.monotonic() < ends:
+            with contextlib.suppress(OSError), socket.create_connection((address, 45002), 1.0):
+                return
+            time.sleep(0.1)
+        pytest.fail("the chunk server does not listen")
+
+    yield start
+    for server in servers:
+        server.kill()
+        server.wait()

@@ -13,7 +13,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 
-def test_aggregate_and_validate_after_a_run(make_fleet: Callable[..., Any]) -> None:
+def test_aggregate_and_validate_after_a_run(
+    make_fleet: Callable[..., Any], serve: Callable[[Any, int], None]
+) -> None:
     fleet = make_fleet(2, target_tokens=500_000)
     fleet.start()
     assert fleet.wait(90) == [0, 0]
@@ -34,6 +36,7 @@ def test_aggregate_and_validate_after_a_run(make_fleet: Callable[..., Any]) -> N
     assert {path.name: path.read_bytes() for path in final.iterdir()} == before
 
     shutil.copytree(final, fleet.run_dir(1) / "final")
+    serve(fleet, 0)  # n1 has no chunk server: n0 cannot get what is n1's
     results = []
     for index in range(2):
         judged = fleet.command(index, "validate")
@@ -44,6 +47,18 @@ def test_aggregate_and_validate_after_a_run(make_fleet: Callable[..., Any]) -> N
         assert losses["loss"] < losses["unigram_loss"] < losses["untrained_loss"]
         assert losses["untrained_loss"] == pytest.approx(math.log(256), abs=0.2)
         assert 0 < losses["bytes"] <= 2000
+
+    n0, n1 = (result["availability"] for result in results)
+    own = [
+        {chunk for domain in config["data"] for chunk, _, _ in domain["ranges"]} for config in fleet.configs
+    ]
+    assert n1["source"] == "n0"
+    assert n1["bytes"] == (fleet.chunks(0) / n1["chunk"]).stat().st_size
+    assert n1["chunk"] not in own[1]
+    assert (n1["error"], n0["source"], n0["bytes"]) == (None, None, 0)
+    assert n0["chunk"] in own[1]
+    assert "no source gave this chunk" in n0["error"]
+    assert not list(fleet.run_dir(0).glob("availability-*"))
 
     # A run that is finished ends at once when it is started again.
     fleet.start(0)
@@ -76,3 +91,13 @@ def test_aggregate_refuses_reports_that_do_not_fit(
     refused = fleet.command(0, "aggregate", reports)
     assert refused.returncode == 1
     assert message in refused.stderr
+
+
+def test_a_node_that_has_all_data_has_nothing_to_fetch(make_fleet: Callable[..., Any]) -> None:
+    fleet = make_fleet(1, quorum=1, target_tokens=20_000)
+    fleet.start()
+    assert fleet.wait(60) == [0]
+    assert fleet.command(0, "aggregate", b'{"nodes": {"n0": null}}').returncode == 0
+    assert fleet.command(0, "validate").returncode == 0
+    found = json.loads((fleet.run_dir(0) / "validation.json").read_bytes())["availability"]
+    assert found == {"chunk": None, "source": None, "bytes": 0, "seconds": 0.0, "error": None}
