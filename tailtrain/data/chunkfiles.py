@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import time
 from bisect import bisect_right
 from contextlib import suppress
 from itertools import accumulate
@@ -19,7 +20,7 @@ import pyarrow.parquet as pq
 
 from tailtrain.data.manifest import ChunkFile
 from tailtrain.data.reading import text_spans
-from tailtrain.data.verify import TEMPORARY
+from tailtrain.data.verify import TEMPORARY, look
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -31,6 +32,10 @@ _GROUP_BYTES, _GROUP_ROWS = 8 << 20, 1 << 17
 class ChunkWriter:
     """Writes the chunks of one side of the split.
 
+    Attributes:
+        chunks: those that are done.
+        looks: what each looked like when its hash was known, by its name (see `tailtrain.data.verify.look`).
+
     Args:
         side: which, as the files say inside.
         folder: where the files go; must be there.
@@ -41,6 +46,7 @@ class ChunkWriter:
 
     def __init__(self, side: str, folder: Path, schema: pa.Schema, max_rows: int, max_bytes: int) -> None:
         self.chunks: list[ChunkFile] = []
+        self.looks: dict[str, list[int]] = {}
         self._side, self._folder, self._schema = side, folder, schema
         self._max = (max_rows, max_bytes)
         self._file: _File | None = None
@@ -105,6 +111,7 @@ class ChunkWriter:
         about = {"tailtrain.side": self._side, "tailtrain.first_record": str(self._before)}
         name, size = file.place(about, self._folder)
         self.chunks.append(ChunkFile(name, size, rows))
+        self.looks[name] = look((self._folder / name).lstat(), time.time_ns())
         self._before += rows
         self._file, self._in_chunk = None, (0, 0)
 
@@ -181,7 +188,7 @@ class _File:
         self._writer.close()
         self._stream.close()
         # Not flushed to the disk one by one, which takes longer than cutting: chunks can be cut again, the
-        # cache compares sizes before each use, and a node believes nothing that it has not hashed.
+        # cache looks at each before its use, and a node believes nothing that it has not hashed.
         name = self._hashing.digest.hexdigest()
         if _is_right(folder / name, name, self._hashing.size):
             self._temporary.unlink()

@@ -15,6 +15,8 @@ manifest names those that it was made with.
 
 from __future__ import annotations
 
+import os
+import time
 from contextlib import closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -22,6 +24,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tailtrain.data import verify
 from tailtrain.data.chunkfiles import ChunkWriter
 from tailtrain.data.look import look_at
 from tailtrain.data.manifest import ChunkFile, Manifest
@@ -119,9 +122,25 @@ def _write(
                 train.add(to_train)
                 heldout.add(to_hold_out)
                 counter.add(batch.num_rows)
-            return train.finish(), heldout.finish(), tuple(byte_counts)
+            chunks = train.finish(), heldout.finish()
+        _remember(chunk_dir, train.looks | heldout.looks)
+        return *chunks, tuple(byte_counts)
     except OSError as error:
         raise DataError("a chunk cannot be written", field=str(chunk_dir), found=error.strerror) from error
+
+
+def _remember(chunk_dir: Path, looks: dict[str, list[int]]) -> None:
+    """Note what the chunks look like, so that they need not be hashed to know that they are right."""
+    directory = os.open(chunk_dir, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        now = time.time_ns()
+        for name, entry in looks.items():
+            entry[-1] = now
+            if verify.look((chunk_dir / name).lstat(), now) != entry:
+                raise DataError("a chunk changed while others were cut", field=str(chunk_dir / name))
+        verify.save_record(directory, verify.load_record(directory) | looks)
+    finally:
+        os.close(directory)
 
 
 def _parted(batch: pa.RecordBatch, mask: list[bool]) -> tuple[pa.RecordBatch, pa.RecordBatch]:

@@ -5,13 +5,16 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from tailtrain.data import verify
 from tailtrain.data.cache import check_dataset, chunk_dir, ensure_dataset, manifest_path
+from tailtrain.data.manifest import verify_chunks
 from tailtrain.errors import DataError
 
 if TYPE_CHECKING:
@@ -100,16 +103,46 @@ def test_a_missing_or_short_chunk_is_cut_again(cutter: Cutter) -> None:
     assert not leftover.exists()
 
 
-def test_a_flipped_bit_is_found_and_repaired_when_asked_for(cutter: Cutter) -> None:
+def test_a_flipped_bit_with_the_old_size_and_time_is_found_and_repaired(cutter: Cutter) -> None:
+    first = cutter()
+    chunk = chunk_dir(cutter.cache) / first.train[0].sha256
+    before, right = chunk.stat(), chunk.read_bytes()
+    with chunk.open("r+b") as stream:
+        stream.write(bytes([right[0] ^ 1]))
+    os.utime(chunk, ns=(before.st_atime_ns, before.st_mtime_ns))
+    assert cutter() == first
+    assert cutter.read
+    assert chunk.read_bytes() == right
+
+
+def test_what_the_disk_itself_alters_is_found_and_repaired_when_asked_for(
+    cutter: Cutter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A disk that errs leaves all times as they were; here what is remembered is changed to match instead."""
+    monkeypatch.setattr(verify, "SETTLED_NS", 0)
     first = cutter()
     chunk = chunk_dir(cutter.cache) / first.train[0].sha256
     right = chunk.read_bytes()
     chunk.write_bytes(bytes([right[0] ^ 1]) + right[1:])
-    cutter()
+    directory = os.open(chunk.parent, os.O_RDONLY)
+    remembered = verify.load_record(directory)
+    remembered[chunk.name] = verify.look(chunk.stat(), time.time_ns())
+    verify.save_record(directory, remembered)
+    os.close(directory)
+    assert cutter() == first
     assert not cutter.read
     assert cutter(thorough=True) == first
     assert cutter.read
     assert chunk.read_bytes() == right
+
+
+def test_chunks_that_have_not_changed_are_not_read_to_know_that_they_are_right(
+    cutter: Cutter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(verify, "SETTLED_NS", 0)
+    first = cutter()
+    found = verify_chunks(first, chunk_dir(cutter.cache), thorough=False)
+    assert (found["missing"], found["damaged"], found["hashed"]) == ([], {}, 0)
 
 
 @pytest.mark.parametrize("victim", ["index", "manifests"])

@@ -48,7 +48,7 @@ class Cache:
         return there and not verify_chunks(manifest, chunk_dir(self.folder))["missing"]
 
     def size(self) -> int:
-        files = [path for path in self.folder.rglob("*") if path.is_file() and path.name != ".lock"]
+        files = [path for path in self.folder.rglob("*") if path.is_file() and path.name[0] != "."]
         return sum(path.stat().st_size for path in files)
 
 

@@ -101,6 +101,10 @@ def test_cutting_again_over_what_is_there_writes_nothing(
     small: tuple[Path, Manifest], tmp_path: Path
 ) -> None:
     path, manifest = small
-    before = {each.name: each.stat().st_ino for each in (tmp_path / "first").iterdir()}
+
+    def inodes() -> dict[str, int]:
+        return {each.name: each.stat().st_ino for each in (tmp_path / "first").glob("[0-9a-f]*")}
+
+    before = inodes()
     assert cut(inspect_parquet(path), "natural", tmp_path / "first") == manifest
-    assert {each.name: each.stat().st_ino for each in (tmp_path / "first").iterdir()} == before
+    assert inodes() == before
