@@ -7,17 +7,12 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from tailtrain.data.packs import PACK_FOLDER
+from tailtrain.planning.layout import STORAGE_CA
 from tailtrain.spec import StorageBackend
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from pathlib import Path
-
-NODE_CONFIG = "/etc/tailtrain/storage.conf"
-"""Where `Remote.node_config` is on nodes, readable by the service's user alone."""
-
-NODE_CERTIFICATE = "/etc/tailtrain/storage-ca.pem"
-"""Where `Remote.certificate_text` is on nodes."""
 
 RCLONE_TYPES: Mapping[StorageBackend, str] = {
     StorageBackend.S3: "s3",
@@ -98,13 +93,13 @@ class Remote:
         return "\n".join([*lines, *(f"{name} = {options[name]}" for name in sorted(options)), ""])
 
     def certificate_text(self) -> str | None:
-        """The authority's certificate, for `NODE_CERTIFICATE`; None where none is set."""
+        """The authority's certificate, for nodes; None where none is set."""
         return self.ca_certificate.read_text(encoding="ascii") if self.ca_certificate else None
 
 
 def node_flags(remote: Remote) -> tuple[str, ...]:
     """Flags with which nodes run rclone for this remote, so that they behave as the control machine does."""
-    return _flags(remote, NODE_CERTIFICATE)
+    return _flags(remote, STORAGE_CA)
 
 
 def control_flags(remote: Remote) -> tuple[str, ...]:

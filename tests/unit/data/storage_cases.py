@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING
 
 from tailtrain.data.backends.find import find_remote
 from tailtrain.data.backends.program import find_program
-from tailtrain.data.backends.remote import NODE_CERTIFICATE, node_flags
+from tailtrain.data.backends.remote import node_flags
 from tailtrain.data.packs import packs_of, places_of
 from tailtrain.data.pull import REMOTE, Puller
 from tailtrain.data.pull_backend import RcloneRemote
 from tailtrain.errors import DataError
+from tailtrain.planning.layout import STORAGE_CA
 from tailtrain.planning.storage_settings import StorageSettings
 
 if TYPE_CHECKING:
@@ -66,9 +67,7 @@ def damaged(remote: Remote, packs: Sequence[Pack], tmp_path: Path) -> list[str]:
     config = tmp_path / "storage.conf"
     config.touch(mode=0o600)
     config.write_text(remote.node_config())
-    flags = tuple(
-        str(remote.ca_certificate) if flag == NODE_CERTIFICATE else flag for flag in node_flags(remote)
-    )
+    flags = tuple(str(remote.ca_certificate) if flag == STORAGE_CA else flag for flag in node_flags(remote))
     backend = RcloneRemote(remote.path, str(config), flags)
     with (
         TemporaryDirectory() as folder,
