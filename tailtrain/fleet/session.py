@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
@@ -36,6 +35,7 @@ from tailtrain.planning.document_of import document_of
 from tailtrain.planning.observed import Observation, Observed
 from tailtrain.planning.receipt import receipts_of
 from tailtrain.planning.render import render_plan
+from tailtrain.planning.sharing import coming_to
 from tailtrain.planning.sourcing import paths_to_ask
 
 if TYPE_CHECKING:
@@ -228,8 +228,11 @@ def begin(state: State) -> Session:
         for node in declared.nodes
         if isinstance(answer := observed[node.hostname], Observation) and answer.peer_id is None
     }
-    planned = partial(
-        make_plan,
+    coming = coming_to(declared, datasets, observed)
+    ways = paths.between(hosts, observed, paths_to_ask(coming, paths.MOST_ASKED)) if coming else None
+    if storage:
+        storage = storage.looked_at(datasets, needed=bool(coming))
+    plan = make_plan(
         declared,
         datasets,
         bundle.material,
@@ -237,12 +240,7 @@ def begin(state: State) -> Session:
         observed,
         {name: peer_id for name, (_, peer_id) in identities.items()},
         departed.for_planning(logins, left, _peer_ids(observed)),
+        storage=storage.planned if storage else None,
+        paths=ways,
     )
-    plan = planned(storage=storage.planned if storage else None)
-    coming = {host.node.hostname: host.deliveries for host in plan.hosts if host.deliveries}
-    ways = paths.between(hosts, observed, paths_to_ask(coming, paths.MOST_ASKED)) if coming else None
-    if storage:
-        storage = storage.looked_at(datasets, needed=bool(coming))
-    if ways is not None or storage:
-        plan = planned(storage=storage.planned if storage else None, paths=ways)
     return Session(project, declared, bundle, observed, plan, identities, left, storage=storage)

@@ -7,9 +7,7 @@ from typing import TYPE_CHECKING
 
 from tailtrain.planning.carried import (
     least_moved,
-    owned_now,
     peers_of,
-    placements_of,
     records_moved,
     run_at_hand,
 )
@@ -21,7 +19,8 @@ from tailtrain.planning.node_config import spans_of
 from tailtrain.planning.observed import LockHolder, Observation, Observed, RunState
 from tailtrain.planning.parts import ACTION_ORDER, Action, Phase
 from tailtrain.planning.plan import DepartedHost, HostPlan, Material, Plan, digest, quorum_of, run_ids
-from tailtrain.planning.shares import apportion, q16_weights, usable_cores
+from tailtrain.planning.shares import q16_weights
+from tailtrain.planning.sharing import shares_of
 from tailtrain.spec import NetworkNode, NodeReserve, NodeRole
 from tailtrain.spec.problems import Problems
 
@@ -87,19 +86,11 @@ def make_plan(
             with problems.gathered():
                 require_supported(node, answers[node.hostname])
     what, who = run_ids(settings, datasets, material, nodes)
-    weights = [usable_cores(node, declared.reserves) for node in nodes]
-    names = [node.hostname for node in nodes]
-    quotas = {
-        dataset.domain: dict(zip(names, apportion(dataset.train_records, weights), strict=True))
-        if settings.training.data_sharding
-        else dict.fromkeys(names, dataset.train_records)
-        for dataset in datasets
-    }
-    owned = owned_now(settings, nodes, datasets, answers)
+    shares = shares_of(declared, datasets, answers)
+    quotas, placements = shares.quotas, shares.placements
     primary = answers.get(declared.primary.hostname)
     everyone = len(answers) == len(nodes)
     leaving = [departed_plan(found, everyone=everyone) for found in departed]
-    placements = placements_of(settings, nodes, datasets, quotas, owned)
     fleet = Fleet(
         nodes=nodes,
         reserves=declared.reserves,
@@ -114,9 +105,7 @@ def make_plan(
         spans={dataset.domain: spans_of(dataset, placements[dataset.domain]) for dataset in datasets}
         if settings.training.data_sharding
         else {},
-        data=distribution_of(
-            settings, dict(zip(names, weights, strict=True)), datasets, placements, answers, paths
-        ),
+        data=distribution_of(settings, shares.weights, datasets, placements, answers, paths),
         storage=storage,
         quorum=quorum_of(len(nodes)) if settings.training.fault_tolerance else len(nodes),
         primary_run=primary.run if primary else RunState(),
@@ -124,7 +113,7 @@ def make_plan(
         logins={**declared.logins, **{host.name: host.login for host in leaving if host.remembered}},
     )
     hosts = []
-    for node, share in zip(nodes, q16_weights(weights), strict=True):
+    for node, share in zip(nodes, q16_weights(list(shares.weights.values())), strict=True):
         answer = observed[node.hostname]
         with problems.gathered():
             hosts.append(
@@ -148,8 +137,8 @@ def make_plan(
         settings=settings,
         datasets=tuple(datasets),
         placements=fleet.placements,
-        moved=records_moved(fleet.placements, owned, answers),
-        least_moved=least_moved(quotas, owned, answers) if settings.training.data_sharding else {},
+        moved=records_moved(fleet.placements, shares.owned, answers),
+        least_moved=least_moved(quotas, shares.owned, answers) if settings.training.data_sharding else {},
         material=material,
         hosts=tuple(hosts),
         quorum=fleet.quorum,

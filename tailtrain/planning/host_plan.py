@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from tailtrain.planning.datasets import PlannedDataset
     from tailtrain.planning.distribution import Distribution
-    from tailtrain.planning.node_config import NodeLimits, Peer, Spans
+    from tailtrain.planning.node_config import FleetSpans, NodeLimits, Peer
     from tailtrain.planning.observed import Observation, RunState
     from tailtrain.planning.placement import Placement
     from tailtrain.planning.receipt import Login
@@ -54,7 +54,7 @@ class Fleet:
     peers: Sequence[Peer]
     quotas: Mapping[str, Mapping[str, int]]
     placements: Mapping[str, Placement]
-    spans: Mapping[str, Mapping[str, Spans]]
+    spans: Mapping[str, FleetSpans]
     data: Distribution
     storage: PlannedStorage | None
     quorum: int

@@ -44,22 +44,43 @@ class Encoded(dict[str, object]):
         return json.dumps(self)
 
 
+class OtherPeers(list[Encoded]):
+    """The nodes that one is told of, as a list in JSON, one of them a line; nobody may change it."""
+
+    @cached_property
+    def text(self) -> str:
+        """The list as JSON, in ASCII."""
+        entries = ",\n      ".join([peer.text for peer in self])
+        return f"[\n      {entries}\n    ]" if entries else "[]"
+
+
 class Spans(list[list[int]]):
     """What a node owns of a data set, by the places of chunks in the manifest; nobody may change it.
 
     Each is [i, r, j, s]: from row r of training chunk i up to, and without, row s of training chunk j.
     """
 
+
+class FleetSpans(dict[str, Spans]):
+    """What each node owns of a data set; nobody may change it."""
+
     @cached_property
-    def text(self) -> str:
-        """The spans as JSON."""
-        return json.dumps(self)
+    def _entries(self) -> dict[str, str]:
+        """Each node's as an entry of a JSON object; made once, for it stands in all configurations."""
+        return {node: f"{json.dumps(node)}: {json.dumps(spans)}" for node, spans in self.items()}
+
+    def without(self, node: str) -> Encoded:
+        """What the others own, as the configuration of a node says it: one of them a line."""
+        others = Encoded({name: spans for name, spans in self.items() if name != node})
+        entries = ",\n        ".join(entry for name, entry in self._entries.items() if name != node)
+        others.text = f"{{\n        {entries}\n      }}" if entries else "{}"
+        return others
 
 
-def spans_of(dataset: PlannedDataset, placement: Placement) -> dict[str, Spans]:
+def spans_of(dataset: PlannedDataset, placement: Placement) -> FleetSpans:
     """What each node owns of a data set, as short as it can be said."""
     order = {chunk.sha256: index for index, chunk in enumerate(dataset.train)}
-    found: dict[str, Spans] = {}
+    found = FleetSpans()
     for node, ranges in placement.items():
         spans = Spans()
         for sha256, start, stop in ranges:
@@ -99,7 +120,7 @@ def worker_document(
     settings: Settings,
     datasets: Sequence[PlannedDataset],
     placements: Mapping[str, Placement],
-    spans: Mapping[str, Mapping[str, Spans]],
+    spans: Mapping[str, FleetSpans],
     rclone: str,
     storage: PlannedStorage | None,
 ) -> dict[str, object]:
@@ -136,16 +157,14 @@ def worker_document(
             "address": me.address,
             "port": me.port,
             "quorum": quorum,
-            "peers": [peer.document for peer in peers if peer.node != me.node],
+            "peers": OtherPeers(peer.document for peer in peers if peer.node != me.node),
         },
         "data": [
             {
                 "domain": dataset.domain,
                 "manifest": dataset.manifest_id,
                 "ranges": [list(piece) for piece in placements[dataset.domain].get(me.node, ())],
-                "others": {
-                    node: owned for node, owned in spans.get(dataset.domain, {}).items() if node != me.node
-                },
+                "others": spans.get(dataset.domain, FleetSpans()).without(me.node),
                 "heldout": [chunk.sha256 for chunk in dataset.heldout],
             }
             for dataset in datasets

@@ -12,7 +12,7 @@ from tailtrain.planning import layout
 from tailtrain.planning.datasets import PlannedChunk, PlannedDataset
 from tailtrain.planning.hardware import DEFAULT_NICE, GIB
 from tailtrain.planning.memory import require_memory
-from tailtrain.planning.node_config import NodeLimits, Peer, Spans, spans_of, unit_values, worker_document
+from tailtrain.planning.node_config import FleetSpans, NodeLimits, Peer, Spans, unit_values, worker_document
 from tailtrain.planning.placement import Placement, Range
 from tailtrain.planning.plan import CPU_LOCK, CUDA_LOCK, Material, quorum_of
 from tailtrain.planning.storage_plan import PlannedStorage
@@ -67,10 +67,7 @@ def check_templates(templates: Templates, declared: Declared, material: Material
             datasets=datasets,
             placements=placements,
             spans={
-                dataset.domain: {
-                    peer.node: spans_of(dataset, placements[dataset.domain]).get(peer.node, Spans())
-                    for peer in peers
-                }
+                dataset.domain: FleetSpans({peer.node: Spans([[0, 0, 0, 1]]) for peer in peers})
                 for dataset in datasets
             },
             rclone=layout.rclone(material.locks[lock]),

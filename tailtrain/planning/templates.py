@@ -13,7 +13,7 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from tailtrain.errors import DeclarationError
 from tailtrain.planning import layout
-from tailtrain.planning.node_config import Encoded, Spans
+from tailtrain.planning.node_config import Encoded, OtherPeers
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -137,7 +137,7 @@ def _to_json(value: object) -> str:
     """A value as JSON, in ASCII: so no text can fail to be encoded, or mean something to a terminal."""
     if isinstance(value, jinja2.Undefined):
         str(value)  # raises, saying which name is not there
-    return value.text if isinstance(value, (Encoded, Spans)) else json.dumps(value)
+    return value.text if isinstance(value, (Encoded, OtherPeers)) else json.dumps(value)
 
 
 def _says(text: str, document: Mapping[str, object]) -> bool:

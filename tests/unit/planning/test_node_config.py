@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tailtrain.errors import DeclarationError
-from tailtrain.planning.node_config import NodeLimits, Peer, Spans, worker_document
+from tailtrain.planning.node_config import FleetSpans, NodeLimits, Peer, Spans, worker_document
 from tailtrain.planning.placement import Range
 from tailtrain.planning.settings import parse_settings
 from tailtrain.planning.storage_plan import PlannedStorage
@@ -55,7 +55,11 @@ def document(text: str, number: float = 12.0) -> dict[str, object]:
         settings=settings,
         datasets=DATASETS,
         placements={"natural": placement, "coding": {}},
-        spans={"natural": {text: Spans([[0, 0, 0, 1]]), f"{text}2": Spans([[0, 1, 3, 7], [9, 0, 9, 4]])}},
+        spans={
+            "natural": FleetSpans(
+                {text: Spans([[0, 0, 0, 1]]), f"{text}2": Spans([[0, 1, 3, 7], [9, 0, 9, 4]])}
+            )
+        },
         rclone=text,
         storage=PlannedStorage(text, text, (text,)),
     )
@@ -80,6 +84,7 @@ def test_one_value_a_line_so_that_a_diff_shows_what_changed() -> None:
     lines = templates().render_worker("qfox", document("qfox")).splitlines()
     assert sum('"learning_rate"' in line for line in lines) == 1
     assert '    "learning_rate": 0.003,' in lines
+    assert '        "qfox2": [[0, 1, 3, 7], [9, 0, 9, 4]]' in lines
     assert f'        ["{DATASETS[0].train[0].sha256}", 0, 120],' in lines
 
 

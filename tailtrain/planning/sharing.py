@@ -1,0 +1,76 @@
+"""How the data sets are shared out among the nodes, which is the first half of a plan."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from tailtrain.planning.carried import owned_now, placements_of
+from tailtrain.planning.distribution import distribution_of
+from tailtrain.planning.observed import Observation
+from tailtrain.planning.shares import apportion, usable_cores
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from tailtrain.planning.actions import Declared
+    from tailtrain.planning.carried import Owned
+    from tailtrain.planning.datasets import PlannedDataset
+    from tailtrain.planning.observed import Observed
+    from tailtrain.planning.placement import Placement
+    from tailtrain.planning.sourcing import Delivery
+
+
+@dataclass(frozen=True)
+class Shares:
+    """Who has which part of the work.
+
+    Attributes:
+        weights: of each node, in inventory order.
+        quotas: by domain, the records of each node.
+        owned: by domain, the rows that hosts have now.
+        placements: by domain, the rows that each node is to have.
+    """
+
+    weights: Mapping[str, float]
+    quotas: Mapping[str, Mapping[str, int]]
+    owned: Mapping[str, Owned]
+    placements: Mapping[str, Placement]
+
+
+def shares_of(
+    declared: Declared, datasets: Sequence[PlannedDataset], answers: Mapping[str, Observation]
+) -> Shares:
+    """Share the data sets out: in proportion to usable cores, with what is in place staying there.
+
+    Raises:
+        DeclarationError: the nodes keep all their cores for themselves.
+    """
+    settings, nodes = declared.settings, declared.nodes
+    weights = {node.hostname: usable_cores(node, declared.reserves) for node in nodes}
+    quotas = {
+        dataset.domain: dict(
+            zip(weights, apportion(dataset.train_records, list(weights.values())), strict=True)
+        )
+        if settings.training.data_sharding
+        else dict.fromkeys(weights, dataset.train_records)
+        for dataset in datasets
+    }
+    owned = owned_now(settings, nodes, datasets, answers)
+    return Shares(weights, quotas, owned, placements_of(settings, nodes, datasets, quotas, owned))
+
+
+def coming_to(
+    declared: Declared, datasets: Sequence[PlannedDataset], observed: Observed
+) -> dict[str, tuple[Delivery, ...]]:
+    """What each host would get from where if all paths were direct; only hosts that get anything are named.
+
+    It tells whose paths have to be known for the plan itself.
+
+    Raises:
+        DeclarationError: as `shares_of`.
+    """
+    answers = {name: answer for name, answer in observed.items() if isinstance(answer, Observation)}
+    shares = shares_of(declared, datasets, answers)
+    found = distribution_of(declared.settings, shares.weights, datasets, shares.placements, answers, None)
+    return {name: deliveries for name, deliveries in found.deliveries.items() if deliveries}
