@@ -134,11 +134,12 @@ def _remember(chunk_dir: Path, looks: dict[str, list[int]]) -> None:
     directory = os.open(chunk_dir, os.O_RDONLY | os.O_DIRECTORY)
     try:
         now = time.time_ns()
-        for name, entry in looks.items():
-            entry[-1] = now
-            if verify.look((chunk_dir / name).lstat(), now) != entry:
-                raise DataError("a chunk changed while others were cut", field=str(chunk_dir / name))
-        verify.save_record(directory, verify.load_record(directory) | looks)
+        unchanged = {
+            name: [*entry[:-1], now]
+            for name, entry in looks.items()
+            if verify.look((chunk_dir / name).lstat(), now)[:-1] == entry[:-1]
+        }
+        verify.save_record(directory, verify.load_record(directory) | unchanged)
     finally:
         os.close(directory)
 
