@@ -63,7 +63,7 @@ class DriveStandIn:
     def options(self) -> dict[str, str]:
         """Options of a remote of rclone: the person's login."""
         token = {
-            "access_token": "",
+            "access_token": "expired",
             "token_type": "Bearer",
             "refresh_token": REFRESH_TOKEN,
             "expiry": "2000-01-01T00:00:00Z",

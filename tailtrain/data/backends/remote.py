@@ -126,7 +126,8 @@ def _flags(remote: Remote, certificate: str) -> tuple[str, ...]:
 def _lasting(token: str) -> str:
     found = json.loads(token)
     if found.get("refresh_token"):
-        found |= {"access_token": "", "expiry": _LONG_AGO}
+        # rclone takes an empty access token for one of its first versions, which had no refresh tokens.
+        found |= {"access_token": "expired", "expiry": _LONG_AGO}
         found.pop("expires_in", None)
     return json.dumps(found, sort_keys=True, separators=(",", ":"))
 

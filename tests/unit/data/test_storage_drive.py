@@ -16,8 +16,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tailtrain.data.backends.listing import COPIES_DIFFER, list_packs
+from tailtrain.data.backends.remote import node_flags
 from tailtrain.data.backends.upload import upload
 from tailtrain.errors import StorageError
+from tailtrain.planning.layout import STORAGE_CA
 from tailtrain.spec import StorageBackend
 from tests.plans.situations import PROJECT
 from tests.standins.drive import DriveStandIn
@@ -102,6 +104,22 @@ def test_packs_are_sent_once_listed_and_read_back_by_range(drive: DriveStandIn, 
     assert fleet.damaged(packs) == []
     assert drive.control("traffic")["127.0.0.1"]["served"] == sent.bytes
     assert fleet.upload(packs).packs == 0
+
+
+@pytest.mark.parametrize("login", ["options", "account_options"])
+def test_a_nodes_configuration_stands_on_its_own(
+    drive: DriveStandIn, fleet: Fleet, tmp_path: Path, login: str
+) -> None:
+    """Plain rclone reads with it, also after it has written a new access token into it."""
+    remote = fleet.found(getattr(drive, login)())
+    packs = fleet.packs(1)
+    fleet.upload(packs, to=remote)
+    config = tmp_path / "storage.conf"
+    config.write_text(remote.node_config())
+    flags = [str(remote.ca_certificate) if flag == STORAGE_CA else flag for flag in node_flags(remote)]
+    for _ in range(2):
+        command = [RCLONE, "lsf", remote.packs_path, "--config", str(config), *flags]
+        assert subprocess.check_output(command, text=True, env={}) == f"{packs[0].name}\n"
 
 
 def test_a_service_account_stores_on_a_shared_drive(drive: DriveStandIn, fleet: Fleet) -> None:
@@ -284,6 +302,7 @@ def test_killed_in_the_middle_nothing_goes_on(drive: DriveStandIn, fleet: Fleet,
 from pathlib import Path
 from tests.standins.drive import DriveStandIn
 from tests.unit.data.storage_cases import make_packs, remote_at
+from tailtrain.data.backends.remote import node_flags
 from tailtrain.data.backends.upload import upload
 from tailtrain.spec import StorageBackend
 folder, sizes = Path({str(tmp_path)!r}), (({SMALL}, 1), ({LARGE}, 1))
