@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+import time
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 import pytest
 
 from tailtrain.data import manifest as manifests
+from tailtrain.data.chunking import chunk_limits
+from tailtrain.data.manifest import ChunkFile, Manifest
 from tailtrain.errors import DataError
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-    from tailtrain.data.manifest import Manifest
 
 
 def test_the_bytes_are_json_with_sorted_keys_no_spaces_and_one_newline(
@@ -78,6 +80,42 @@ def test_other_spelling_of_the_same_content_is_refused(dataset: tuple[Manifest, 
     """Two spellings would be two ids of one data set."""
     with pytest.raises(DataError, match="not in canonical form"):
         manifests.decode(dataset[0].encode() + b"\n", name="spelt otherwise")
+
+
+def test_the_manifest_of_a_terabyte_is_small_and_read_at_once(tmp_path: Path) -> None:
+    """5e8 records of 2 kB: chunks of 64 MB, so as many as fit into a manifest of a few megabytes."""
+    records, text_bytes = 500_000_000, 10**12
+    rows, size = chunk_limits(records, text_bytes)
+    per_chunk = min(rows, size // (text_bytes // records))
+    chunks = [
+        ChunkFile(
+            hashlib.sha256(str(first).encode()).hexdigest(), 25_000_000, min(per_chunk, records - first)
+        )
+        for first in range(0, records, per_chunk)
+    ]
+    assert 256 <= len(chunks) <= 16_384
+    manifest = Manifest(
+        domain="natural",
+        file="terabyte.parquet",
+        file_sha256="0" * 64,
+        file_bytes=text_bytes,
+        records=records,
+        text_column="text",
+        columns=(("text", "string"),),
+        heldout_fraction=0.0,
+        train=tuple(chunks),
+        heldout=(),
+        train_records=records,
+        heldout_records=0,
+        train_text_bytes=text_bytes,
+        heldout_text_bytes=0,
+        byte_counts=(text_bytes, *[0] * 255),
+    )
+    path = manifests.save(manifest, tmp_path)
+    assert path.stat().st_size < 2_000_000
+    started = time.process_time()
+    assert manifests.load(path) == manifest
+    assert time.process_time() - started < 1
 
 
 def test_a_missing_manifest_is_an_error(tmp_path: Path) -> None:
