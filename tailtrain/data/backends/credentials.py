@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tailtrain.data.backends.program import variable_prefix
 from tailtrain.data.backends.sections import require_private
 from tailtrain.errors import DeclarationError
 
@@ -33,11 +34,12 @@ def s3_options(name: str, options: Mapping[str, str], environ: Mapping[str, str]
         found |= {option: environ[variable] for option, variable in _AWS.items() if environ.get(variable)}
     for option in ("access_key_id", "secret_access_key"):
         if not found.get(option):
+            variable = variable_prefix(name) + option.upper()
             raise DeclarationError(
                 "S3 needs an access key that nodes can have as well",
                 field=f"rclone remote {name}: {option}",
                 found="nothing",
-                fix=f"Set it with rclone config, or {_variable(name, option)} (env_auth: {_AWS[option]})",
+                fix=f"Set it with rclone config, or {variable} (env_auth: {_AWS[option]})",
             )
     return found
 
@@ -128,7 +130,3 @@ def _require_token(name: str, options: Mapping[str, str]) -> None:
 
 def _is_true(value: str | None) -> bool:
     return (value or "").lower() in ("true", "1", "t")
-
-
-def _variable(name: str, option: str) -> str:
-    return f"RCLONE_CONFIG_{name.replace('-', '_')}_{option}".upper()

@@ -129,7 +129,7 @@ def environment_of(remote: Remote) -> dict[str, str]:
 
 def variable_prefix(name: str) -> str:
     """How the names of variables begin in which rclone finds the options of a remote."""
-    return f"RCLONE_CONFIG_{name.replace('-', '_').upper()}_"
+    return f"RCLONE_CONFIG_{name.upper()}_"
 
 
 def _read(raw: bytes) -> _Line:

@@ -21,7 +21,7 @@ RCLONE_TYPES: Mapping[StorageBackend, str] = {
 """What rclone calls the backends that it is used for; `local` is none of them."""
 
 _SECRET_WORDS = ("secret", "key", "token", "pass", "credentials")
-_NO_SECRET = ("_type", "_uri", "_url", "_id")
+_NO_SECRET = ("_type", "_uri", "_url")
 _LONG_AGO = "2000-01-01T00:00:00Z"
 _SHORTEST_SECRET = 4
 
@@ -67,7 +67,7 @@ class Remote:
         found = {
             text
             for name, value in self.options.items()
-            if any(word in name for word in _SECRET_WORDS)
+            if _is_secret(name)
             for text in _parts_of(value)
             if len(text) >= _SHORTEST_SECRET
         }
@@ -143,9 +143,12 @@ def _parts_of(value: str) -> Iterator[str]:
         yield from _texts(found)
 
 
+def _is_secret(name: str) -> bool:
+    return any(word in name for word in _SECRET_WORDS) and not name.endswith(_NO_SECRET)
+
+
 def _texts(found: dict[str, Any]) -> Iterator[str]:
     for name, value in found.items():
-        secret = any(word in name for word in _SECRET_WORDS) and not name.endswith(_NO_SECRET)
-        if isinstance(value, str) and secret:
+        if isinstance(value, str) and _is_secret(name):
             yield from value.splitlines()
             yield json.dumps(value)[1:-1]

@@ -14,6 +14,7 @@ from hypothesis import example, given, reject, settings
 from hypothesis import strategies as st
 
 from tailtrain.data.backends.find import find_remote
+from tailtrain.data.backends.program import environment_of
 from tailtrain.data.backends.remote import Remote, control_flags, node_flags
 from tailtrain.errors import DeclarationError, StorageError
 from tailtrain.planning.storage_settings import StorageSettings
@@ -116,6 +117,15 @@ def test_variables_go_before_the_file_and_may_be_all_there_is(machine: Machine) 
     assert dict(machine.find().options) == KEY
     machine.has("fleet", {**KEY, "access_key_id": "in-the-file", "region": "eu-central-1"})
     assert dict(machine.find().options) == {**KEY, "region": "eu-central-1"}
+
+
+@pytest.mark.parametrize("name", ["fleet", "My-S3.b+c_1", "9"])
+def test_rclone_finds_the_options_of_any_name_in_its_environment(machine: Machine, name: str) -> None:
+    machine.has(name, {**KEY, "endpoint": "http://127.0.0.1:1"})
+    remote = machine.find(remote=f"{name}:bucket")
+    command = [RCLONE, "backend", "features", f"{name}:", "--config="]
+    answer = subprocess.run(command, env=environment_of(remote), capture_output=True, check=True)
+    assert json.loads(answer.stdout)["Name"] == name
 
 
 def test_env_auth_takes_the_key_from_the_environment_since_nodes_have_not_got_it(machine: Machine) -> None:
