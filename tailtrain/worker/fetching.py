@@ -86,6 +86,7 @@ class ChunkFetcher:
         self._wanted: Sequence[Wanted] = ()
         self._again: dict[str, float] = {}  # chunk to the time before which it is not tried again
         self._last_source: dict[str, str] = {}  # by the node whose shard it is
+        self._told: set[tuple[str, str]] = set()
         self._running = False
         self._thread: threading.Thread | None = None
 
@@ -166,6 +167,9 @@ class ChunkFetcher:
             self._again[one.chunk] = time.monotonic() + _AGAIN_SECONDS
             return
         self._again.pop(one.chunk, None)
+        if (one.node, fetched.source) not in self._told:
+            self._told.add((one.node, fetched.source))
+            log(f"chunks of {self._whose(one.node)} shard come from {fetched.source}")
         self._last_source[one.node] = fetched.source
         self._store.arrived(one.chunk)
 

@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tailtrain.errors import WorkerError
-from tailtrain.worker.model import VOCABULARY
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from tailtrain.worker.data_config import DomainConfig
 
+_BYTE_VALUES = 256
 _FIX = "Deploy again: it is fetched and verified"
 
 
@@ -59,7 +59,7 @@ def load_data_set(state_dir: Path, domain: DomainConfig) -> DataSet:
         heldout=_chunks(raw["heldout"]),
         byte_counts=tuple(int(count) for count in raw["byte_counts"]),
     )
-    if len(data_set.byte_counts) != VOCABULARY:
+    if len(data_set.byte_counts) != _BYTE_VALUES:
         raise WorkerError("a manifest does not count all byte values", field=str(path))
     train, heldout = ({chunk.sha256 for chunk in part} for part in (data_set.train, data_set.heldout))
     if both := train & heldout:

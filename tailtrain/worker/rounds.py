@@ -87,7 +87,8 @@ class RoundLoop:
         members = self._members
         started = members.now()
         members.say("training", current.number, current.ends)
-        self._status.set("training", round=current.number, **self._state.commit.to_status())
+        idle = self._state.supply.idle
+        self._status.set("training", idle, round=current.number, **self._state.commit.to_status())
         ends = current.ends - members.offset
         work = self._state.trainer.train_until(ends, self._state.progress, self._stopping)
         self._sleep(0.0)

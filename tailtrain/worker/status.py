@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 State = Literal["starting", "waiting", "training", "averaging", "paused", "finished", "failed", "stopped"]
 
+_ENDS: tuple[State, ...] = ("finished", "failed", "stopped")
 _REFRESH_SECONDS = 10.0
 
 
@@ -52,19 +53,24 @@ class StatusFile:
     def set(self, state: State, message: str = "", **fields: Any) -> None:
         """Write the state and other fields; the same as before is written again only now and then."""
         with self._lock:
-            self._set({**self._fields, "state": state, "message": message, **fields})
+            changed = {**self._fields, "state": state, "message": message, **fields}
+            if state in _ENDS:
+                changed["fetching"] = ""
+            self._set(changed)
 
     def fetching(self, what: str) -> None:
-        """Say which chunks are being fetched; may be called from any thread."""
+        """Say which chunks are being fetched, nothing if none are; may be called from any thread."""
         with self._lock:
-            self._set({**self._fields, "fetching": what})
+            if self._fields["state"] not in _ENDS:
+                self._set({**self._fields, "fetching": what})
 
     def _set(self, changed: dict[str, Any]) -> None:
         if changed == self._fields and time.monotonic() - self._written < _REFRESH_SECONDS:
             return
-        for name in ("message", "fetching"):
-            if changed[name] and changed[name] != self._fields[name]:
-                log(changed[name])
+        if changed["message"] and changed["message"] != self._fields["message"]:
+            log(changed["message"])
+        if changed["fetching"] and not self._fields["fetching"]:
+            log(changed["fetching"])
         self._fields = changed
         content = canonical_json({**changed, "updated_unix": round(time.time(), 3)})
         write_atomically(self._path, content, mode=0o644)

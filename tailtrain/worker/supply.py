@@ -30,6 +30,7 @@ class Supply:
         shards: all shards of the run.
         stream: the batches.
         fetcher: gets chunks that are not here.
+        idle: in plain words, why nothing is read in this round; empty otherwise.
 
     Raises:
         WorkerError: a manifest is missing or damaged, or the configuration does not fit it.
@@ -40,6 +41,7 @@ class Supply:
         self.shards = shards_of(config, data_sets)
         store = ChunkStore(config.chunk_dir)
         self.fetcher = ChunkFetcher(config, tuple(data_sets.values()), store, say)
+        self.idle = ""
         self.stream = BatchStream(self.shards, store, context=config.model.context, fetch=self.fetcher.want)
 
     def read_on(self, progress: Progress, group: Mapping[str, float]) -> None:
@@ -49,8 +51,15 @@ class Supply:
             progress: how far all shards have been read.
             group: tokens per second of each of its members; of none before the first.
         """
+        parts = parts_of(self.shards, progress, group)
+        self.idle = ""
+        if not parts:
+            away = bool(self.shards.own)
+            self.idle = "reads nothing: " + (
+                "what it owns is with the others until the next round" if away else "it owns no records"
+            )
         self.fetcher.present(group)
-        self.stream.assign(progress, parts_of(self.shards, progress, group))
+        self.stream.assign(progress, parts)
 
 
 def load_shards(config: WorkerConfig) -> Shards:

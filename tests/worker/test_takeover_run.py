@@ -122,8 +122,8 @@ def test_what_a_lost_node_leaves_is_fetched_and_trained_by_the_others(
     assert helped == {"n0", "n1"}
     for index in range(2):
         log = (fleet.root / f"n{index}.log").read_text()
-        assert "of n2's shard" in log
-        assert f"from n{1 - index}" in log
+        assert "chunks of n2's shard" in log
+        assert f"chunks of n2's shard come from n{1 - index}" in log
         assert fleet.status(index)["state"] == "stopped"
     both = {path.name for index in range(2) for path in fleet.chunks(index).iterdir()}
     assert both >= set(_own(fleet, LOST))
@@ -193,7 +193,7 @@ def test_own_chunks_that_are_missing_or_damaged_come_from_the_backend(make_fleet
     assert fleet.status(0)["fetching"] == ""
     assert (fleet.chunks(0) / damaged).read_bytes() == good
     assert (fleet.chunks(0) / missing).exists()
-    assert "of its own shard from remote" in (fleet.root / "n0.log").read_text()
+    assert "chunks of its own shard come from remote" in (fleet.root / "n0.log").read_text()
 
 
 def test_without_any_source_a_missing_chunk_ends_the_worker_by_name(make_fleet: MakeFleet) -> None:
