@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
 _MOST_FAILED = 1000
 _MOST_NAMES = 20
-_FOR_GOOD = ("absent", "refused")
-_FOR_GOOD = ("absent", "refused")
+_PASSING = ("unreachable", "limit")
+_PASSING = ("unreachable", "limit")
 
 
 @dataclass
@@ -49,7 +49,7 @@ class Pulled:
         for chunk in self._failed():
             problems = self.problems.get(chunk.sha256, {})
             order = tuple(
-                name for name in chunk.order if name in problems and problems[name].kind not in _FOR_GOOD
+                name for name in chunk.order if name in problems and problems[name].kind in _PASSING
             )
             if order:
                 again.append(replace(chunk, order=order))

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+IMPATIENT = {"flags": ["--low-level-retries", "1"]}
+
 
 @pytest.fixture
 def bench(tmp_path: Path) -> Bench:
@@ -79,7 +81,7 @@ def test_a_wrong_secret_is_refused_and_the_secret_is_not_told(bench: Bench) -> N
 
 
 def test_a_vanished_backend_is_unreachable(bench: Bench) -> None:
-    answer = bench.pull(remote=s3(bench, "http://127.0.0.1:9"))
+    answer = bench.pull(remote=s3(bench, "http://127.0.0.1:9") | IMPATIENT)
     assert kinds(answer) == {"unreachable"}
     assert answer["failed"][0]["why"].startswith("the backend does not answer: ")
     assert "connection refused" in answer["failed"][0]["why"]
@@ -88,7 +90,7 @@ def test_a_vanished_backend_is_unreachable(bench: Bench) -> None:
 def test_a_backend_that_asks_for_patience_has_a_limit(bench: Bench) -> None:
     words = "<Error><Code>SlowDown</Code><Message>Please reduce your request rate.</Message></Error>"
     with _answers(503, words) as url:
-        answer = bench.pull(remote=s3(bench, url))
+        answer = bench.pull(remote=s3(bench, url) | IMPATIENT)
     assert kinds(answer) == {"limit"}
     assert "503" in answer["failed"][0]["why"]
 
