@@ -396,7 +396,7 @@ def test_flags_of_nodes_and_of_the_control_machine_differ_in_the_certificate_alo
 
 @given(st.text(st.characters(exclude_categories=["C", "Zl", "Zp"]), min_size=1, max_size=40))
 @example('"quoted" = #;[x]\\')
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=15, deadline=None)
 def test_rclone_reads_from_a_nodes_configuration_what_was_written(secret: str) -> None:
     environ = {"PATH": os.environ["PATH"], "HOME": "/nowhere"} | variables("fleet", KEY)
     environ["RCLONE_CONFIG_FLEET_SECRET_ACCESS_KEY"] = secret
