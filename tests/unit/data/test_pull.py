@@ -200,6 +200,25 @@ def test_a_request_that_cannot_be_is_an_answer(bench: Bench, changes: dict[str, 
     assert bench.names() == set()
 
 
+def test_it_needs_nothing_but_the_standard_library() -> None:
+    """Nodes have neither the control machine's packages nor all of its code."""
+    script = (
+        f"import sys; sys.path.insert(0, {str(CHECKOUT)!r}); import tailtrain.data.pull; print(*sys.modules)"
+    )
+    run = subprocess.run([sys.executable, "-IS", "-c", script], capture_output=True, text=True, check=True)
+    ours = {name for name in run.stdout.split() if name.startswith("tailtrain.")}
+    parts = {"answer", "backend", "batch", "connections", "source"}
+    assert ours == {
+        *(
+            "tailtrain.errors",
+            "tailtrain.data",
+            "tailtrain.data.pull",
+            *(f"tailtrain.data.pull_{part}" for part in parts),
+        ),
+        *("tailtrain.data.folder", "tailtrain.data.packs", "tailtrain.data.verify"),
+    }
+
+
 def test_memory_stays_small_whatever_the_size(tmp_path: Path) -> None:
     bench = Bench(tmp_path, contents(3, [48 << 20, *[1 << 20] * 40, *[1000] * 2000]))
     with Rclone.chunks(bench.node("one")) as one:
