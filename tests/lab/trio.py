@@ -30,6 +30,7 @@ class Trio(Pair):
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder, "trio", _INVENTORY)
+        self.set("target_tokens", "150_000")
 
     def use(self, backend: str, storage: Mapping[str, object], options: Mapping[str, str]) -> None:
         """Declare a storage backend, its remote `fleet` in variables alone."""
@@ -46,7 +47,9 @@ class Trio(Pair):
 
     def plan(self) -> dict[str, Any]:
         """The plan as a document."""
-        document: dict[str, Any] = json.loads(self.run("tailtrain", "plan", "--json").stdout)
+        done = self.run("tailtrain", "plan", "--json")
+        assert done.stdout, done.stderr
+        document: dict[str, Any] = json.loads(done.stdout)
         return document
 
     def progress(self, host: str) -> list[dict[str, Any]]:
