@@ -129,8 +129,13 @@ def make_plan(
     problems.raise_if_any()
     hosts = [_with_report(host, hosts) for host in hosts]
     hosts = [_with_receipt(host) for host in hosts]
+    basis = {
+        "run": fleet.run_id,
+        "hosts": [*map(_basis, hosts), *map(_departed_basis, leaving)],
+        "uploads": sorted(storage.uploads or ()) if storage else [],
+    }
     return Plan(
-        id=digest({"run": fleet.run_id, "hosts": [*map(_basis, hosts), *map(_departed_basis, leaving)]})[:12],
+        id=digest(basis)[:12],
         run_id=fleet.run_id,
         run_state=fleet.primary_run.state if fleet.primary_run.run_id == fleet.run_id else "",
         trained=fleet.primary_run.trained if fleet.primary_run.run_id == fleet.run_id else None,
@@ -186,7 +191,8 @@ def _basis(host: HostPlan) -> list[object]:
         [[action.key, action.what, action.why] for action in host.actions],
         list(host.missing_packages),
         [[change.path, change.before, change.after] for change in host.files],
-        [[delivery.chunk.sha256, delivery.wave, *delivery.sources] for delivery in host.deliveries],
+        # Not what is tried where the first source fails: that changes with paths that this plan does not use.
+        [[delivery.chunk.sha256, delivery.wave, delivery.sources[0]] for delivery in host.deliveries],
         list(host.manifests),
         [list(removal.paths) for removal in host.removals],
     ]

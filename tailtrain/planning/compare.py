@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from tailtrain.planning.parts import counted
@@ -11,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from tailtrain.planning.document import PlanDocument
-    from tailtrain.planning.document_host import ActionEntry, DepartedEntry, FileEntry, HostEntry
+    from tailtrain.planning.document_host import ActionEntry, DepartedEntry, FileEntry, HostEntry, SourceEntry
 
 
 def compare(saved: PlanDocument, now: PlanDocument) -> list[str]:
@@ -86,6 +87,8 @@ def _host(saved: HostEntry, now: HostEntry) -> Iterator[str]:
     yield from (what for path, what in _files(saved.files, now.files) if path not in since)
     yield from _lacking("chunk", saved.chunks, now.chunks)
     yield from _lacking("manifest", saved.manifests, now.manifests)
+    if saved.chunks == now.chunks:
+        yield from _sources(saved.sources, now.sources)
     yield from _actions(saved.actions, now.actions)
     if [removal.paths for removal in saved.removals] != [removal.paths for removal in now.removals]:
         yield f"{_removed(now)} to be removed now, {_removed(saved)} then"
@@ -113,6 +116,16 @@ def _lacking(noun: str, saved: Sequence[str], now: Sequence[str]) -> Iterator[st
         yield f"lacks {counted(more, noun)} that it had or did not need then"
     if fewer := len({*saved} - {*now}):
         yield f"has {counted(fewer, noun)} that it lacked then, or does not need them any more"
+
+
+def _sources(saved: Sequence[SourceEntry], now: Sequence[SourceEntry]) -> Iterator[str]:
+    """From where the same chunks come otherwise."""
+    before, after = (Counter[str](), Counter[str]())
+    for entries, counts in ((saved, before), (now, after)):
+        for each in entries:
+            counts[each.source] += each.chunks
+    for source in dict.fromkeys([*after, *before]):
+        yield from _otherwise(f"chunks from {source}", before[source] or "none", after[source] or "none")
 
 
 def _actions(saved: Sequence[ActionEntry], now: Sequence[ActionEntry]) -> Iterator[str]:

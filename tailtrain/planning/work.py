@@ -134,7 +134,7 @@ def _credentials(c: HostContext) -> Action | None:
     return Action(
         Phase.PROVISION,
         "credentials",
-        f"write the credentials of {c.storage.path}, for the worker alone",
+        f"write credentials {c.storage.config_sha256[:8]} of {c.storage.path}, for the worker alone",
         "differ, or their permissions do" if c.answer.credentials else "not there",
     )
 

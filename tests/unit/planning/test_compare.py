@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tailtrain.planning import layout
+from tailtrain.planning.carried import chunks_on
 from tailtrain.planning.compare import compare
 from tailtrain.planning.document_of import document_of
 from tailtrain.planning.drift import sha256_of
@@ -37,6 +38,22 @@ def told(change: Callable[[Situation], object], make: Callable[[], Situation] = 
 
 def test_a_plan_that_still_holds_has_nothing_to_tell() -> None:
     assert told(lambda s: s.on("judge", path="relayed via fra")) == []
+
+
+def test_another_source_is_told_with_both_numbers() -> None:
+    def fetching() -> Situation:
+        situation = trained()
+        copies = situation.answer("judge").chunks - chunks_on(situation.answer("judge"))
+        return situation.on("judge", chunks=situation.answer("judge").chunks - copies)
+
+    before = sum(each.chunks for each in fetching().plan().host("judge").sources if each.source == "qfox")
+    assert before
+    sentences = told(lambda s: s.path("judge", "qfox", "relayed"), fetching)
+    assert f"judge: chunks from qfox is none now, was {before} then" in sentences
+
+
+def test_a_path_that_nothing_is_fetched_by_makes_no_other_plan() -> None:
+    assert told(lambda s: s.path("judge", "qfox", "relayed"), Situation().applied) == []
 
 
 @pytest.mark.parametrize("what", sorted(CHANGES))
