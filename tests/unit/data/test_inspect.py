@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from tailtrain.data import inspect
 from tailtrain.data.inspect import inspect_parquet
 from tailtrain.errors import DataError
 
@@ -128,6 +129,17 @@ def test_a_wrong_file_is_an_error_that_names_it(
     with pytest.raises(DataError, match=message) as caught:
         inspect_parquet(path)
     assert caught.value.field == str(path)
+
+
+def test_a_file_of_very_many_row_groups_is_refused_unless_it_is_written_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(inspect, "_MOST_FOOTER_BYTES", 10_000)
+    path = tmp_path / "many.parquet"
+    pq.write_table(pa.table({"text": [str(number) for number in range(300)]}), path, row_group_size=1)
+    with pytest.raises(DataError, match=r"footer takes too much memory: .*dataset build parquet"):
+        inspect_parquet(path)
+    assert inspect_parquet(path, to_convert=True).records == 300
 
 
 def test_a_named_column_that_is_not_there_is_an_error(parquet: Callable[..., Path]) -> None:
