@@ -18,9 +18,10 @@ from tailtrain.worker.shards import Shard, Shards
 from tailtrain.worker.shelf_reader import ShelfReader
 from tailtrain.worker.takeover import parts_of
 from tests.worker.conftest import code, words, write_chunks
+from tests.worker.counting import records_read
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
     from pathlib import Path
 
 CONTEXT = 16
@@ -259,7 +260,7 @@ def test_what_is_read_ahead_is_asked_for_in_time_and_no_more(tmp_path: Path) -> 
 DOMAINS = (("natural", words, 9), ("code", code, 3))
 
 
-def _fleet(directory: Path, sizes: Sequence[int], domains: Sequence[Any]) -> list[Shards]:
+def _fleet(directory: Path, sizes: Sequence[int], domains: Sequence[Any] = DOMAINS) -> list[Shards]:
     """The same shards as each node of a fleet sees them; all chunks in one folder."""
     made = [
         _shard(directory, texts(size, 10 * index), rows=rows, node=f"n{index}", domain=domain)
@@ -272,22 +273,28 @@ def _fleet(directory: Path, sizes: Sequence[int], domains: Sequence[Any]) -> lis
 class _Run:
     """Nodes that read in rounds; who is there in each is decided by the test."""
 
-    def __init__(self, directory: Path, sizes: Sequence[int], domains: Sequence[Any] = DOMAINS) -> None:
-        self.fleet = _fleet(directory, sizes, domains)
-        self.streams = [_stream(shards, directory) for shards in self.fleet]
+    def __init__(self, directory: Path, fleet: list[Shards]) -> None:
+        self.fleet = fleet
+        self.streams = [_stream(shards, directory) for shards in fleet]
         self.progress: Progress = {}
         self.group: dict[str, float] = {}
 
-    def round(self, present: Sequence[int], windows: int) -> dict[int, dict[str, int]]:
-        """One round: those present read, average and commit. Gives the records of each, by their owners."""
+    def round(
+        self, present: Sequence[int], windows: int, lost: Collection[int] = ()
+    ) -> dict[int, dict[str, int]]:
+        """One round: those present read, and but for those who are lost within it, average and commit.
+
+        Gives the records of each, by their owners.
+        """
         work: dict[int, dict[str, int]] = {}
         for index in present:
             stream = self.streams[index]
             stream.assign(self.progress, parts_of(self.fleet[index], self.progress, self.group))
             batch = stream.next_batch(windows)
             work[index] = dict(batch.records) if batch is not None else {}
-        self.progress = join([self.streams[index].progress() for index in present], self.fleet[0])
-        self.group = {f"n{index}": float(sum(work[index].values())) for index in present}
+        work = {index: records for index, records in work.items() if index not in lost}
+        self.progress = join([self.streams[index].progress() for index in work], self.fleet[0])
+        self.group = {f"n{index}": float(sum(work[index].values())) for index in work}
         return work
 
     def done(self, node: str) -> list[float]:
@@ -301,7 +308,7 @@ def test_an_epoch_that_others_took_over_trains_each_record_exactly_once(
     tmp_path: Path, lost: int, at: int, windows: int
 ) -> None:
     """A node is lost for good at the end of a round; its next epoch is with the others as well."""
-    run = _Run(tmp_path, (120, 90, 150, 60), DOMAINS[:1])
+    run = _Run(tmp_path, _fleet(tmp_path, (120, 90, 150, 60), DOMAINS[:1]))
     shard = run.fleet[0].by_key["natural", f"n{lost}"]
     trained = [0, 0, 0]
     helpers: set[int] = set()
@@ -317,7 +324,7 @@ def test_an_epoch_that_others_took_over_trains_each_record_exactly_once(
 
 
 def test_what_is_taken_over_ends_about_when_it_would_have(tmp_path: Path) -> None:
-    run = _Run(tmp_path, (300, 300, 300, 300))
+    run = _Run(tmp_path, _fleet(tmp_path, (300, 300, 300, 300)))
     while min(run.done("n3")) < 0.3:
         run.round(range(4), 40)
     while min(run.done("n3")) < 0.95:
@@ -327,7 +334,7 @@ def test_what_is_taken_over_ends_about_when_it_would_have(tmp_path: Path) -> Non
 
 
 def test_a_node_that_returns_has_its_shard_back_after_its_first_round(tmp_path: Path) -> None:
-    run = _Run(tmp_path, (300, 300, 300))
+    run = _Run(tmp_path, _fleet(tmp_path, (300, 300, 300)))
     for _ in range(3):
         run.round(range(3), 30)
     for _ in range(3):
@@ -338,3 +345,40 @@ def test_a_node_that_returns_has_its_shard_back_after_its_first_round(tmp_path: 
     assert any("n2" in records for records in (first[0], first[1]))
     second = run.round(range(3), 30)
     assert {index: set(records) for index, records in second.items()} == {0: {"n0"}, 1: {"n1"}, 2: {"n2"}}
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Shards]]:
+    """A small fleet's shards, and the folder with their chunks."""
+    directory: Path = tmp_path_factory.mktemp("chunks")
+    return directory, _fleet(directory, (90, 70, 120, 40))
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    rounds=st.lists(
+        st.tuples(st.frozensets(st.integers(0, 3), min_size=1), st.frozensets(st.integers(0, 3), max_size=2)),
+        max_size=14,
+    ),
+    windows=st.integers(5, 60),
+)
+def test_whoever_comes_and_goes_what_counts_as_read_was_trained_once(
+    written: tuple[Path, list[Shards]], rounds: list[tuple[frozenset[int], frozenset[int]]], windows: int
+) -> None:
+    """Nodes are lost between rounds and within them; what no averaging has committed counts for nothing."""
+    directory, fleet = written
+    run = _Run(directory, fleet)
+    trained: dict[str, int] = {}
+    for present, lost in rounds:
+        if present <= lost:
+            continue
+        for records in run.round(sorted(present), windows, lost).values():
+            for node, count in records.items():
+                trained[node] = trained.get(node, 0) + count
+    for node in fleet[0].nodes:
+        read = sum(
+            records_read(shard, run.progress.get(key, NOTHING_READ), directory, context=CONTEXT)
+            for key, shard in fleet[0].by_key.items()
+            if key[1] == node
+        )
+        assert trained.get(node, 0) == read

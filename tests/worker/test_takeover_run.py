@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Any
 from tailtrain.data.packs import PACK_FOLDER, packs_of
 from tailtrain.worker.config import load_config
 from tailtrain.worker.reading_progress import ShardProgress, progress_from_json
-from tailtrain.worker.records import ChunkStore
-from tailtrain.worker.shelf_reader import ShelfReader
 from tailtrain.worker.supply import load_shards
+from tests.worker.counting import records_read
 
 if TYPE_CHECKING:
     from tailtrain.worker.shards import Shard
@@ -49,21 +48,6 @@ def _read(
     return dict(progress_from_json(raw, shards, "checkpoint")), shards.by_key
 
 
-def _records(shard: Shard, one: ShardProgress, chunks: Path, context: int = 32) -> int:
-    """How many records of a shard were completed, to the window."""
-    shelves = shard.shelves(one.epoch)
-    total = one.epoch * shard.records + sum(shelves[index].records for index in one.finished)
-    for index, place in one.begun.items():
-        reader = ShelfReader(shard, ChunkStore(chunks), context=context)
-        reader.assign(ShardProgress(one.epoch, frozenset(), {index: place}), frozenset({index}))
-        assert reader.open()
-        opened = reader._open
-        assert opened is not None
-        assert opened.place == place
-        total += opened.record + opened.block.ends[opened.window]
-    return total
-
-
 def _trained(fleet: Any, index: int) -> dict[str, int]:
     """Records of each node's shards that were completed in the rounds that a node committed."""
     trained: dict[str, int] = {}
@@ -82,7 +66,7 @@ def _nothing_lost_or_twice(fleet: Any, index: int, aside: Path) -> None:
     trained = _trained(fleet, index)
     for node in trained:
         read = sum(
-            _records(shard, progress.get(key, ShardProgress()), aside)
+            records_read(shard, progress.get(key, ShardProgress()), aside, context=32)
             for key, shard in shards.items()
             if key[1] == node
         )
