@@ -127,13 +127,18 @@ class ChunkFetcher:
         self._changed.notify()
 
     def _run(self) -> None:
-        puller = open_puller(self._config, self._data_sets, self._config.chunk_dir)
+        puller: Puller | None = None
         try:
             while (one := self._next()) is not None:
-                self._fetch(puller, one)
+                try:
+                    puller = puller or open_puller(self._config, self._data_sets, self._config.chunk_dir)
+                    self._fetch(puller, one)
+                except (DataError, OSError) as error:
+                    self._put_off(one, error)
         finally:
-            with suppress(DataError, OSError):
-                puller.close()
+            if puller is not None:
+                with suppress(DataError, OSError):
+                    puller.close()
 
     def _next(self) -> Wanted | None:
         """The next chunk to try, when it is time; None at the end."""
@@ -159,19 +164,20 @@ class ChunkFetcher:
         if self._store.problem(one.chunk) is None:  # a deploy has put it in place meanwhile
             self._store.arrived(one.chunk)
             return
-        try:
-            fetched = puller.fetch(one.chunk, self._sizes[one.chunk], self._order(one))
-        except DataError as error:
-            if one.chunk not in self._again:  # told once
-                log(f"chunk {one.chunk} of {one.node}'s shard cannot be had: {error}; trying again later")
-            self._again[one.chunk] = time.monotonic() + _AGAIN_SECONDS
-            return
+        fetched = puller.fetch(one.chunk, self._sizes[one.chunk], self._order(one))
         self._again.pop(one.chunk, None)
         if (one.node, fetched.source) not in self._told:
             self._told.add((one.node, fetched.source))
             log(f"chunks of {self._whose(one.node)} shard come from {fetched.source}")
         self._last_source[one.node] = fetched.source
         self._store.arrived(one.chunk)
+
+    def _put_off(self, one: Wanted, error: Exception) -> None:
+        """Try this chunk again later; it is told once."""
+        if one.chunk not in self._again:
+            whose = self._whose(one.node)
+            log(f"chunk {one.chunk} of {whose} shard cannot be had: {error}; trying again later")
+        self._again[one.chunk] = time.monotonic() + _AGAIN_SECONDS
 
     def _order(self, one: Wanted) -> list[str]:
         """Whom to ask for a chunk: each chunk asks peers in an order of its own, to spread the load."""

@@ -196,6 +196,6 @@ def test_a_chunk_that_nobody_has_is_named_and_the_rest_is_trained(make_fleet: Ma
         (fleet.chunks(index) / missing).unlink()
     fleet.start()
     fleet.until(lambda: len(fleet.progress(0)) >= 2, 60, "they train")
-    assert f"chunk {missing} of n0's shard cannot be had" in (fleet.root / "n0.log").read_text()
+    assert f"chunk {missing} of its own shard cannot be had" in (fleet.root / "n0.log").read_text()
     assert fleet.status(0)["fetching"] == "fetching 1 chunk of its own shard"
     assert fleet.progress(0)[-1]["group"][0]["tokens"] > 0
