@@ -31,6 +31,7 @@ REMOTE = "remote"
 """The storage backend among the sources of a chunk, as the puller calls it."""
 
 _AGAIN_SECONDS = 30.0
+_END_SECONDS = 2.0
 
 
 def open_puller(config: WorkerConfig, data_sets: Iterable[DataSet], folder: Path) -> Puller:
@@ -114,10 +115,12 @@ class ChunkFetcher:
             self._go_on()
 
     def close(self) -> None:
-        """End, without waiting for a chunk that is under way."""
+        """End; a chunk that is under way is waited for a moment only, and is fetched anew another time."""
         with self._changed:
             self._running, self._wanted = False, ()
             self._changed.notify()
+        if self._thread is not None:
+            self._thread.join(_END_SECONDS)
 
     def _go_on(self) -> None:
         """Have a thread if there is something to do; called with the lock held."""
