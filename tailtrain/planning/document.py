@@ -113,7 +113,9 @@ class Totals(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     unknown: Count
     leaving: Annotated[Count, Meta(description="Hosts that are no longer in the inventory.")]
     share: Annotated[Count, Meta(description="Sum of the shares: 65536 is one.")]
-    chunks_to_send: Count
+    packs_to_upload: Annotated[Count, Meta(description="To the storage backend, from the control machine.")]
+    bytes_to_upload: Count
+    chunks_to_send: Annotated[Count, Meta(description="To hosts, from wherever they come.")]
     bytes_to_send: Count
     seconds_to_send: Annotated[
         float, Meta(description="Hosts are sent to side by side: the slowest one's time.")

@@ -80,6 +80,10 @@ def document_of(plan: Plan, *, diffs: bool = True) -> PlanDocument:
             unknown=sum(bool(host.unreachable) for host in plan.hosts),
             leaving=len(plan.departed),
             share=sum(host.share for host in plan.hosts),
+            packs_to_upload=len(plan.storage_uploads),
+            bytes_to_upload=sum(plan.storage.uploads.values())
+            if plan.storage and plan.storage.uploads
+            else 0,
             chunks_to_send=sum(len(host.chunks) for host in plan.hosts),
             bytes_to_send=sum(chunk.bytes for host in plan.hosts for chunk in host.chunks),
             seconds_to_send=max((host.seconds_to_send for host in plan.hosts), default=0.0),

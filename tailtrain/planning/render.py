@@ -30,6 +30,7 @@ _VERDICTS = {
     "restart the worker": "to restart",
     "start the worker": "to start",
     "update": "to update",
+    "upload": "to stand for an upload",
     "validate": "to validate",
     "clean up": "to clean up",
     "new receipt": "to get a receipt",
@@ -87,8 +88,11 @@ def summary(document: PlanDocument) -> str:
         f"{counted(totals.chunks_to_send, 'chunk')} ({megabytes(totals.bytes_to_send)}) to {_verb(document)}"
     )
     frees = f"{megabytes(totals.bytes_freed)} to remove" if totals.bytes_freed else "nothing to remove"
-    sends = f"{chunks}, {frees}" if totals.chunks_to_send else f"no chunk to send, {frees}"
-    return f"Plan: {', '.join(parts)}; {sends}.{tail}"
+    work = [chunks if totals.chunks_to_send else "no chunk to send", frees]
+    if totals.packs_to_upload:
+        packs = counted(totals.packs_to_upload, "pack")
+        work.insert(0, f"{packs} ({megabytes(totals.bytes_to_upload)}) to upload")
+    return f"Plan: {', '.join(parts)}; {', '.join(work)}.{tail}"
 
 
 def _verb(document: PlanDocument) -> str:

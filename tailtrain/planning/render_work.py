@@ -60,10 +60,12 @@ def _phase(document: PlanDocument, phase: PhaseEntry) -> Iterator[str]:
                 groups.setdefault((ACTION_ORDER.index(action.key), *said), []).append(name)
     answered = [host.name for host in document.hosts if not host.unknown]
     everyone = "hosts" if len(answered) == len(document.hosts) else "hosts that answered"
-    for (_, what, why), names in sorted(groups.items(), key=lambda item: item[0][0]):
+    for (place, what, why), names in sorted(groups.items(), key=lambda item: item[0][0]):
         yield from wrapped(f"{what} ({why})" if why else what, indent=2, hanging=4)
         who = f"all {len(names)} {everyone}" if len(names) > 1 and names == answered else ", ".join(names)
-        yield from wrapped(f"on {who}", indent=4, hanging=6)
+        # The primary stands for the fleet: its plan has what this machine does for all.
+        here = ACTION_ORDER[place] == "upload"
+        yield from wrapped("on this machine" if here else f"on {who}", indent=4, hanging=6)
 
 
 def known_later(document: PlanDocument) -> list[str]:

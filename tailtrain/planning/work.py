@@ -143,7 +143,7 @@ def _distribute_actions(c: HostContext) -> Iterator[Action]:
     if c.storage and c.storage.uploads and c.node.role is NodeRole.PRIMARY:
         size = sum(c.storage.uploads.values())
         what = f"upload {counted(len(c.storage.uploads), 'pack')}, {megabytes(size)}, to {c.storage.path}"
-        yield Action(Phase.DISTRIBUTE, "upload", what, "not there, from this machine once")
+        yield Action(Phase.DISTRIBUTE, "upload", what, "not there yet")
     first = [delivery for delivery in c.deliveries if delivery.wave == 1]
     why = "; ".join(f"{move.why} {move.detail}".rstrip() for move in c.moves) or "not there"
     parts = [
