@@ -18,9 +18,9 @@ line of JSON from standard input and answers with one on standard output:
 
 `rclone`, `remote` and `pack` may be null. `instead` counts the chunks that came from another source than the
 first in their order: by that one, and by where they came from. `failed` has the last word of each source on
-chunks that none gave (at most 1000 entries), `passed_over` what was wrong with sources whose chunks came from
-others; `kind` is one of those in `tailtrain.data.pull_source`. `error` says what is wrong with the folder or
-the request. The exit code is 0 if all chunks are there now, else 1.
+chunks that none gave (the source is "none" where there was nobody to ask), `passed_over` what was wrong with
+sources whose chunks came from others; `kind` is one of those in `tailtrain.data.pull_source`. `error` says
+what is wrong with the folder or the request. The exit code is 0 if all chunks are there now, else 1.
 """
 
 from __future__ import annotations

@@ -14,8 +14,6 @@ if TYPE_CHECKING:
 
     from tailtrain.data.pull_source import Chunk, Kind, SourceError
 
-_MOST_FAILED = 1000
-_MOST_NAMES = 20
 _PASSING = ("unreachable", "limit")
 _PASSING = ("unreachable", "limit")
 
@@ -76,7 +74,7 @@ class Pulled:
             "error": self.error,
             "sources": sources,
             "instead": {name: dict(counts) for name, counts in instead.items()},
-            "failed": self._last_words()[:_MOST_FAILED],
+            "failed": self._last_words(),
             "passed_over": self._passed_over(),
         }
 
@@ -101,7 +99,7 @@ class Pulled:
                 "source": name,
                 "kind": kind,
                 "chunks": len(cases),
-                "sha256": [sha256 for sha256, _ in cases[:_MOST_NAMES]],
+                "sha256": [sha256 for sha256, _ in cases],
                 "why": cases[0][1],
             }
             for (name, kind), cases in found.items()

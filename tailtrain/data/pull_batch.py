@@ -87,6 +87,8 @@ class Batch:
                     thread.start()
                 return
             self._problem(chunk, name, SourceError("absent", "this node knows no such source"))
+        if not chunk.order:
+            self._problem(chunk, "none", SourceError("absent", "there is no source to ask"))
         self._pending -= 1
         self._changed.notify_all()
 

@@ -146,6 +146,25 @@ def test_what_no_source_gives_is_told_with_each_ones_last_word(bench: Bench) -> 
     ]
 
 
+def test_a_chunk_that_nobody_can_be_asked_for_is_told_too(bench: Bench) -> None:
+    alone, *_ = bench.chunks
+    bench.orders = {alone: []}
+    answer = bench.pull()
+    assert (answer["ok"], answer["received"]) == (False, 4)
+    assert [(word["sha256"], word["source"]) for word in answer["failed"]] == [(alone, "none")]
+
+
+def test_all_chunks_that_failed_or_were_passed_over_are_named(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, contents(2, [1000] * 1500))
+    with Rclone.chunks(bench.node("one", *bench.chunks)) as one:
+        bench.neighbours = {"one": one.url}
+        bench.ask_all("one")
+        assert len(bench.pull()["failed"]) == 1500
+        bench.ask_all("one", "remote")
+        [trouble] = bench.pull()["passed_over"]
+    assert set(trouble["sha256"]) == set(bench.chunks)
+
+
 def test_a_source_that_comes_back_is_asked_a_second_time_at_the_end(bench: Bench) -> None:
     folder = bench.node("one")
     with Rclone.chunks(folder) as before:

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tailtrain.data import pull_source
 from tailtrain.data.packs import places_of
 from tailtrain.data.pull import HERE, REMOTE, Puller
 from tailtrain.errors import DataError
@@ -116,8 +115,7 @@ def test_a_source_that_keeps_failing_is_left_alone_for_a_minute(
         with Rclone.chunks(folder, port=port):
             with pytest.raises(DataError, match="refuses connections"):
                 pulls.fetch(name, len(content), ["one"])
-            later = time.monotonic() + pull_source.REST_SECONDS
-            monkeypatch.setattr(time, "monotonic", lambda: later)
+            monkeypatch.setattr(pulls._sources["one"], "_rests_until", time.monotonic())  # a minute later
             assert pulls.fetch(name, len(content), ["one"]).source == "one"
 
 
