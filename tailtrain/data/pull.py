@@ -122,7 +122,7 @@ class Puller:
                 written.
         """
         started = time.monotonic()
-        chunk = Chunk(sha256, size, tuple(order), self._places.get(sha256))
+        chunk = Chunk(sha256, size, tuple(dict.fromkeys(order)), self._places.get(sha256))
         problems = []
         try:
             with self._fetching[sha256]:
@@ -243,7 +243,7 @@ def _chunk(entry: dict[str, Any]) -> Chunk:
     if not _SHA256.fullmatch(sha256) or size <= 0:
         raise ValueError(f"no chunk: {sha256} of {size} bytes")
     place = Place(str(pack[0]), int(pack[1])) if pack else None
-    return Chunk(sha256, size, tuple(map(str, entry["from"])), place)
+    return Chunk(sha256, size, tuple(dict.fromkeys(map(str, entry["from"]))), place)
 
 
 def _no_folder(path: str, error: Refused) -> DataError:

@@ -48,7 +48,7 @@ class Chunk:
     Attributes:
         sha256: its name, in hex.
         size: in bytes.
-        order: names of the sources to ask, one after the other.
+        order: names of the sources to ask, one after the other; none twice.
         place: where the storage backend has it.
     """
 

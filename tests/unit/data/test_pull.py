@@ -154,6 +154,12 @@ def test_a_chunk_that_nobody_can_be_asked_for_is_told_too(bench: Bench) -> None:
     assert [(word["sha256"], word["source"]) for word in answer["failed"]] == [(alone, "none")]
 
 
+def test_a_source_that_is_named_twice_is_asked_once(bench: Bench) -> None:
+    bench.neighbours = {"one": "http://127.0.0.1:9"}
+    bench.ask_all("one", "one")
+    assert {word["kind"] for word in bench.pull()["failed"]} == {"unreachable"}
+
+
 def test_all_chunks_that_failed_or_were_passed_over_are_named(tmp_path: Path) -> None:
     bench = Bench(tmp_path, contents(2, [1000] * 1500))
     with Rclone.chunks(bench.node("one", *bench.chunks)) as one:
