@@ -108,12 +108,12 @@ class TestS3:
         self, trio: Trio, bucket: S3StandIn
     ) -> None:
         trio.lose_chunks("gamma", 2)
-        before = trio.on("gamma", f"ls -la {CHUNKS}")
+        before = trio.on("gamma", f"ls -l {CHUNKS} | tail -n +2")
         trio.environment["RCLONE_CONFIG_FLEET_ENDPOINT"] = f"http://{CONTROL_ADDRESS}:9"
         said = trio.said(1, "tailtrain", "plan")
         assert BUCKET in said
         assert "Traceback" not in said
-        assert trio.on("gamma", f"ls -la {CHUNKS}") == before
+        assert trio.on("gamma", f"ls -l {CHUNKS} | tail -n +2") == before
         trio.use("s3", {"remote": BUCKET}, bucket.options())
         trio.deploy("distribute")
 
@@ -130,7 +130,7 @@ class TestDrive:
     def test_a_whole_run_counts_what_each_source_served(self, trio: Trio, drive: DriveStandIn) -> None:
         trio.use("googleDriveTopological", {"remote": DRIVE, **drive.settings()}, drive.options())
         for host in HOSTS:
-            trio.on(host, f"find {CHUNKS} -type f -delete")
+            trio.on(host, f"rm -f {CHUNKS}/*")
         drive.control("forget")
         document = trio.plan()
         sources = {source for by in planned(document).values() for source in by}
@@ -142,7 +142,8 @@ class TestDrive:
         for host in HOSTS:
             address = trio.on(host, "tailscale ip -4").strip()
             kilobytes = traffic[address]["served"] / 1000
-            assert served[host][DRIVE][1] <= kilobytes <= 1.1 * served[host][DRIVE][1] + 64
+            said_kilobytes = served[host][DRIVE][1]  # in MB, with one digit after the point
+            assert said_kilobytes - 50 <= kilobytes <= 1.1 * said_kilobytes + 100
         assert availability(trio)["verdict"] == "met", availability(trio)
         assert trio.said(0, "tailtrain", "plan").count("No changes") == 1
 
