@@ -113,15 +113,15 @@ def test_a_chunk_that_a_source_does_not_have_is_taken_from_the_next(bench: Bench
 
 
 def test_a_vanished_neighbour_is_given_up_and_the_backend_serves(tmp_path: Path) -> None:
-    bench = Bench(tmp_path, contents(2, [1000] * 200))
+    bench = Bench(tmp_path, contents(2, [1000] * 60))
     with Rclone.chunks(bench.node("one")) as one:
         bench.neighbours = {"one": one.url}
     bench.ask_all("one", "remote")
     answer = bench.pull()
     assert bench.there() == set(bench.chunks)
-    assert answer["instead"] == {"one": {"remote": 200}}
+    assert answer["instead"] == {"one": {"remote": 60}}
     [trouble] = answer["passed_over"]
-    assert (trouble["kind"], trouble["chunks"]) == ("unreachable", 200)
+    assert (trouble["kind"], trouble["chunks"]) == ("unreachable", 60)
     assert "refuses connections" in trouble["why"]
 
 
@@ -161,11 +161,11 @@ def test_a_source_that_is_named_twice_is_asked_once(bench: Bench) -> None:
 
 
 def test_all_chunks_that_failed_or_were_passed_over_are_named(tmp_path: Path) -> None:
-    bench = Bench(tmp_path, contents(2, [1000] * 1500))
+    bench = Bench(tmp_path, contents(2, [1000] * 300))
     with Rclone.chunks(bench.node("one", *bench.chunks)) as one:
         bench.neighbours = {"one": one.url}
         bench.ask_all("one")
-        assert len(bench.pull()["failed"]) == 1500
+        assert len(bench.pull()["failed"]) == 300
         bench.ask_all("one", "remote")
         [trouble] = bench.pull()["passed_over"]
     assert set(trouble["sha256"]) == set(bench.chunks)
@@ -245,7 +245,7 @@ def test_it_needs_nothing_but_the_standard_library() -> None:
 
 
 def test_memory_stays_small_whatever_the_size(tmp_path: Path) -> None:
-    bench = Bench(tmp_path, contents(3, [48 << 20, *[1 << 20] * 40, *[1000] * 2000]))
+    bench = Bench(tmp_path, contents(3, [48 << 20, *[1 << 20] * 40, *[1000] * 200]))
     with Rclone.chunks(bench.node("one")) as one:
         bench.neighbours = {"one": one.url}
         names = list(bench.chunks)
