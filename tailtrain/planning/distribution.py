@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from tailtrain.planning.copies import Ring, copies_of
@@ -16,6 +17,12 @@ if TYPE_CHECKING:
     from tailtrain.planning.observed import Observation
     from tailtrain.planning.placement import Placement
     from tailtrain.planning.settings import Settings
+
+
+@lru_cache(maxsize=1)
+def _ring(weights: tuple[tuple[str, float], ...]) -> Ring:
+    """The ring of a fleet, which is asked for twice: before its paths are known, and after."""
+    return Ring(dict(weights))
 
 
 @dataclass(frozen=True)
@@ -55,7 +62,7 @@ def distribution_of(
         answers: of the hosts that answered.
         paths: between hosts, None where they have not been looked at.
     """
-    ring = Ring(weights)
+    ring = _ring(tuple(weights.items()))
     wanted: dict[str, dict[str, PlannedChunk]] = {name: {} for name in weights}
     copies: dict[str, frozenset[str]] = {}
     owners: dict[str, list[str]] = defaultdict(list)
