@@ -17,8 +17,8 @@ from lab.lab import Lab
 from lab.settings import Settings
 from tests.bench import chart, no_op
 from tests.bench.project import CHECKOUT
-from tests.bench.push import chart as push_chart
 from tests.bench.push import measure as push
+from tests.bench.push.chart import draw as draw_push
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -53,7 +53,7 @@ def main() -> int:
         rounds = push.Rounds(given.rounds, given.narrow_rounds)
         results = push.measured(lab, given.ansible, rounds, given.megabytes)
         results.save(given.keep / "push.json")
-        (given.keep / "push.svg").write_text(push_chart.draw(results))
+        (given.keep / "push.svg").write_text(draw_push(results))
         met &= told(results, push.ratios(results), push.targets(results), began)
     print(f"\nKept in {given.keep}.")
     return 0 if met else 1
