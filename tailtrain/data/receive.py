@@ -18,9 +18,11 @@ from __future__ import annotations
 
 import contextlib
 import json
+import queue
 import re
 import signal
 import sys
+import threading
 import time
 from typing import TYPE_CHECKING, Any, BinaryIO, NoReturn
 
@@ -34,24 +36,70 @@ IDLE_SECONDS = 300
 """How long the sender may be silent before the transfer counts as dead."""
 
 _BLOCK = 1 << 20
+# Written files that wait for the disk: more of them would only take descriptors.
+_WAITING = 8
 # Chunks, manifests, wheels, units: never `..`, a hidden name or a path.
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]{0,199}")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
+
+
+class Keeper:
+    """Gives files their names in a thread of its own: the next one is received while the disk still writes.
+
+    Attributes:
+        received: files that were kept.
+        bytes: what those have together.
+
+    Raises:
+        Refused: from `keep` and `finish`: a file before could not be kept; those after it are thrown away.
+    """
+
+    def __init__(self) -> None:
+        self.received = 0
+        self.bytes = 0
+        self._problem: Refused | None = None
+        self._waiting: queue.Queue[tuple[Incoming, int, contextlib.ExitStack] | None] = queue.Queue(_WAITING)
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def keep(self, file: Incoming, size: int, opened: contextlib.ExitStack) -> None:
+        """Keep a file that is written, and close it in any case."""
+        self._waiting.put((file, size, opened))
+        self._raise()
+
+    def finish(self) -> None:
+        """Return when nothing is left to do."""
+        self._waiting.put(None)
+        self._thread.join()
+        self._raise()
+
+    def _run(self) -> None:
+        while (item := self._waiting.get()) is not None:
+            file, size, opened = item
+            with opened:
+                if self._problem is None:
+                    try:
+                        file.keep()
+                    except Refused as error:
+                        self._problem = error
+                    else:
+                        self.received += 1
+                        self.bytes += size
+
+    def _raise(self) -> None:
+        if self._problem is not None:
+            raise self._problem
 
 
 class Receiver:
     """One transfer into one folder.
 
     Attributes:
-        received: files that were written.
         skipped: files that were there already.
-        bytes: what was written.
     """
 
     def __init__(self, options: dict[str, Any], stream: BinaryIO) -> None:
-        self.received = 0
         self.skipped = 0
-        self.bytes = 0
         self._stream = stream
         self._block = memoryview(bytearray(_BLOCK))
         self._files = [_checked(each) for each in options["files"]]
@@ -62,6 +110,17 @@ class Receiver:
             group=options.get("group"),
             reserve_bytes=int(options.get("reserve_bytes") or 0),
         )
+        self._keeper = Keeper()
+
+    @property
+    def received(self) -> int:
+        """Files that were written."""
+        return self._keeper.received
+
+    @property
+    def bytes(self) -> int:
+        """What was written."""
+        return self._keeper.bytes
 
     def run(self) -> None:
         """Receive all files; Refused says why not."""
@@ -78,7 +137,10 @@ class Receiver:
                     else:
                         self._receive(name, sha256, size)
             finally:
-                folder.settle()
+                try:
+                    self._keeper.finish()
+                finally:
+                    folder.settle()
         finally:
             folder.close()
 
@@ -88,12 +150,11 @@ class Receiver:
         self.skipped += 1
 
     def _receive(self, name: str, sha256: str, size: int) -> None:
-        with Incoming(self._folder, name, sha256, size) as file:
+        with contextlib.ExitStack() as opened:
+            file = opened.enter_context(Incoming(self._folder, name, sha256, size))
             while file.left:
                 file.write(self._read(name, file.left))
-            file.keep()
-        self.received += 1
-        self.bytes += size
+            self._keeper.keep(file, size, opened.pop_all())
 
     def _read(self, name: str, most: int) -> memoryview:
         """Read some bytes, at least one and at most `most`."""
