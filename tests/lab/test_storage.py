@@ -164,7 +164,7 @@ class TestDrive:
             document = trio.plan()
             assert planned(document)["gamma"] == {DRIVE: 12}
             why = {each["why"] for h in document["hosts"] for each in h["sources"]}
-            assert why == {"the backend before a relayed path"}
+            assert why == {"rather than by a relayed path"}
             said = trio.deploy("distribute")
             assert numbers(trio.served(said)) == {"gamma": {DRIVE: 12}}
         finally:
@@ -182,17 +182,19 @@ class TestDrive:
         assert numbers(trio.served(said)) == {"gamma": {DRIVE: 12}}
         assert "planned from" in said
 
-    def test_a_limit_of_the_day_is_said_in_plain_words(self, trio: Trio, drive: DriveStandIn) -> None:
+    def test_a_limit_of_the_day_is_said_and_the_relayed_path_taken(
+        self, trio: Trio, drive: DriveStandIn
+    ) -> None:
         trio.lose_chunks("gamma", 4)
         trio.lab.host("gamma").relay()
         drive.control("fault", status=403, reason="downloadQuotaExceeded", times=1000, match="alt=media")
         try:
-            said = trio.said(1, "pyinfra", "-y", "inventory.py", "deploys/distribute.py")
-            assert "does not give its chunks" in said
+            said = trio.deploy("distribute")
         finally:
             drive.control("mend")
             trio.lab.host("gamma").restore()
-        trio.deploy("distribute")
+        assert "the backend is at a limit" in said
+        assert DRIVE not in trio.served(said)["gamma"]
 
 
 class TestLoss:
@@ -200,10 +202,11 @@ class TestLoss:
 
     def test_its_records_are_trained_by_the_others_in_the_same_run(self, trio: Trio) -> None:
         trio.use("local", {}, {})
-        trio.set("target_tokens", "900_000")
+        size = trio.declare_small_data_set()
+        trio.set("target_tokens", str(6 * size))
         trio.deploy("provision", "distribute")
         with trio.in_the_background("pyinfra", "-y", "inventory.py", "deploys/train.py") as deploy:
-            trio.wait_for_round(1)
+            trio.wait_for_round(0)
             trio.lab.host("gamma").power_cut()
             said = deploy.communicate(timeout=400)[0]
         progress = trio.progress("alpha")
@@ -214,3 +217,4 @@ class TestLoss:
         for domain, shards in after[-1]["epochs"].items():
             epoch, done = shards["gamma"]
             assert epoch + done >= 1, (domain, shards)
+        assert "0 rounds and 0 committed tokens lost" in said

@@ -7,6 +7,9 @@ import re
 import time
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
+
 from tests.lab.pair import CHUNKS, CONFIG, Pair
 
 if TYPE_CHECKING:
@@ -16,6 +19,8 @@ if TYPE_CHECKING:
 CONTROL_ADDRESS = "100.64.0.1"
 HOSTS = ("alpha", "beta", "gamma")
 CREDENTIALS = "/etc/tailtrain/storage.conf"
+_SHORT = (200, 900)  # bytes
+_FEW = 900  # records
 _INVENTORY = """\
 primary = [("@tailscale/alpha", {"cores": 3, "ram_gb": 4, "storage_gb": 10})]
 compute = [
@@ -64,6 +69,16 @@ class Trio(Pair):
         while not any(entry["round"] >= number for entry in self.progress(HOSTS[0])):
             assert time.monotonic() < deadline, "no such round"
             time.sleep(0.5)
+
+    def declare_small_data_set(self) -> int:
+        """Declare one data set of short texts, of which an epoch takes half a minute; its bytes."""
+        texts = pq.read_table(self.folder / ".tailtrain" / "demo" / "prose.parquet").column("text")
+        short = [text for text in texts.to_pylist() if _SHORT[0] < len(text) < _SHORT[1]][:_FEW]
+        pq.write_table(pa.table({"text": short}), self.folder / "short.parquet")
+        path = self.folder / "group_data" / "all.py"
+        text = re.sub(r"(?ms)^datasets = \{.*?^\}", 'datasets = {"short": "short.parquet"}', path.read_text())
+        path.write_text(text)
+        return sum(len(text.encode()) for text in short)
 
     def lose_chunks(self, host: str, count: int) -> None:
         """Remove some of a host's chunks, always the first."""
