@@ -131,6 +131,7 @@ class Losses:
         fewest: members of the smallest averaging.
         rounds: numbers without an averaging on the primary, and averagings that had to be done again.
         tokens: committed once, and taken back later.
+        taken_over: records of lost nodes that the others trained, as often as they were.
     """
 
     lost: tuple[str, ...]
@@ -139,6 +140,7 @@ class Losses:
     fewest: int
     rounds: int
     tokens: int
+    taken_over: int = 0
 
 
 def losses(record: RunRecord) -> Losses:
@@ -159,7 +161,10 @@ def losses(record: RunRecord) -> Losses:
         rounds += abs(entry["round"] - before["round"] - 1)
         tokens += max(0, before["total_tokens"] - entry["total_tokens"])
     fewest = min((len(entry["group"]) for entry in record.rounds), default=0)
-    return Losses(tuple(lost), tuple(regained), tuple(sorted(away)), fewest, rounds, tokens)
+    taken_over = sum(
+        sum(member.get("for", {}).values()) for entry in record.rounds for member in entry["group"]
+    )
+    return Losses(tuple(lost), tuple(regained), tuple(sorted(away)), fewest, rounds, tokens, taken_over)
 
 
 def _faults(nodes: Sequence[NetworkNode], training: TrainingConfiguration, record: RunRecord) -> Guarantee:
@@ -173,6 +178,8 @@ def _faults(nodes: Sequence[NetworkNode], training: TrainingConfiguration, recor
         f" {found.rounds} rounds and {found.tokens:,} committed tokens lost;"
         f" training went on with {found.fewest} of {len(nodes)} nodes (quorum {quorum})"
     )
+    if found.taken_over:
+        measured += f"; {found.taken_over:,} records of lost nodes trained by the others"
     if found.away:
         measured += f"; not back: {', '.join(found.away)}"
     met = bool(record.contributions) and found.fewest >= quorum and not found.tokens
