@@ -74,8 +74,9 @@ class Belongings:
 
     @property
     def busy(self) -> bool:
-        """Whether a unit of ours runs there, or would run after the next boot."""
-        return any(unit.active not in ("inactive", "failed") or unit.enabled for unit in self.units.values())
+        """Whether a unit of ours trains or judges there, or would after the next boot; serving is no work."""
+        working = (unit for name, unit in self.units.items() if name != layout.CHUNKS_UNIT)
+        return any(unit.active not in ("inactive", "failed") or unit.enabled for unit in working)
 
     @property
     def unfinished(self) -> KeptRun | None:

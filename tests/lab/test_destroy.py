@@ -6,6 +6,7 @@ import json
 import shlex
 import subprocess
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -15,6 +16,7 @@ from lab.cache import locked
 from lab.lab import Lab
 from lab.settings import Settings
 from tailtrain.data import send
+from tailtrain.data.backends.program import find_program
 from tailtrain.fleet import lock_program
 from tailtrain.planning.receipt import Login, Receipt
 from tests.lab.project import STATE, Project
@@ -39,10 +41,11 @@ REMAINS = (
     " systemctl list-units --all --plain --no-legend 'tailtrain*';"
     " systemctl list-unit-files --no-legend 'tailtrain*'; pgrep -f '[t]ailtrain.worker'; true"
 )
-IDLE = (
-    "mkdir -p {place}/bin; cd {place}; printf '#!/bin/sh\\nexec sleep 600\\n' > bin/python;"
-    " chmod 755 bin/python; touch .complete"
-)
+IDLE_PYTHON = """\
+#!/bin/sh
+case "$*" in *tailtrain.worker*) exec sleep 600;; esac
+exec /usr/bin/python3 "$@"
+"""
 # Runs inside pyinfra, whose own inventory does not have the host.
 DRAINING = """
 from pyinfra import context
@@ -85,17 +88,21 @@ class Trio(Project):
     def give_environments(self) -> None:
         """Let all hosts have a worker's environment again, as nothing here trains.
 
-        The primary gets the one of its system, 30,000 files that take long to remove; the others a program
-        that does nothing.
+        The primary gets the one of its system, 30,000 files that take long to remove; the others a worker
+        that does nothing, and what chunks are served and fetched with.
         """
         primary, *others = HOSTS
         self.lab.host(primary).power_cut()
         (self.lab.settings.host_dir(primary) / "upper/opt/tailtrain").unlink(missing_ok=True)
         self.lab.host(primary).boot()
+        place = self.on(primary, "echo /opt/tailtrain/env/*").strip()
         for host in others:
             # Unequal speeds are of no interest here.
             self.lab.host(host).set_cpu_quota(None)
-            self.on(host, IDLE.format(place=self.on(primary, "echo /opt/tailtrain/env/*").strip()))
+            self.on(host, f"mkdir -p {place}/bin")
+            self.lab.host(host).put(Path(find_program({})), f"{place}/bin/rclone")
+            self.lab.host(host).run("tee", f"{place}/bin/python", input=IDLE_PYTHON, stdin=None)
+            self.on(host, f"chmod 755 {place}/bin/*; touch {place}/.complete")
 
 
 @pytest.fixture(scope="module")
