@@ -139,16 +139,20 @@ def files() -> Commands:
 def _write_files(host: Host) -> None:
     now = session.current()
     plan = now.plan.host(host.name)
-    if plan.does("serve"):
-        # Stopped first: killed here, the next deploy finds it so, and never one that runs with an old unit.
-        remote.run(host, ["systemctl", "stop", layout.CHUNKS_UNIT])
-    for change in plan.files:
+    server = f"{layout.UNIT_DIR}/{layout.CHUNKS_UNIT}"
+    for change in sorted(plan.files, key=lambda change: change.path == server):
+        if change.path == server:
+            # Stopped first: killed here, the next deploy finds it so, never running with an old unit.
+            remote.run(host, ["systemctl", "stop", layout.CHUNKS_UNIT])
         content = {change.path: change.after.encode()}
         transfer.send_contents(host, content, mode=change.mode, group=change.group)
         # What is there and right is not written again, whatever its permissions are.
         must(host, ["chown", f"root:{change.group}", change.path], what=f"own {change.path}")
         must(host, ["chmod", change.mode, change.path], what=f"set permissions of {change.path}")
     must(host, ["systemctl", "daemon-reload"], what="reload systemd")
+    if plan.does("serve"):
+        # At once, as others may be fetching; whether it runs is looked at when all hosts are so far.
+        remote.run(host, ["systemctl", "restart", layout.CHUNKS_UNIT])
     write_receipt(host)
 
 
@@ -173,7 +177,7 @@ def _serve(host: Host) -> None:
     unit = layout.CHUNKS_UNIT
     remote.run(host, ["systemctl", "reset-failed", unit])
     must(host, ["systemctl", "enable", "--quiet", unit], what="enable the chunk server")
-    must(host, ["systemctl", "restart", unit], what="start the chunk server", timeout=90)
+    must(host, ["systemctl", "start", unit], what="start the chunk server", timeout=90)
     require_active(host, unit)
 
 
