@@ -23,8 +23,8 @@ heldout_fraction = 0.02
 # How many nodes have each chunk. Above 1, nothing is lost with a node: the others train its records.
 replicas = 2
 
-# Where storage_backend "s3" or "googleDriveTopological" keeps the data: a remote of rclone's configuration and a
-# folder there (docs/storage.md). Its credentials are read from rclone's own file, or from the environment.
+# Where storage_backend "s3" or "googleDriveTopological" keeps the data: a remote of rclone's configuration
+# and a folder there (docs/storage.md). Its credentials are in rclone's own file, or in the environment.
 # As in: storage = {"remote": "name:folder", "http_proxy": None, "ca_certificate": None}
 
 # A byte-level transformer; the sizes decide its parameters and its memory.
@@ -40,6 +40,10 @@ training = {
     "seed": 17,
 }
 validation_bytes_per_domain = 32_768
+
+# For workers, and for fetching chunks: on the tailnet address, where the policy must let nodes reach them.
+worker_port = 45_001
+chunk_port = 45_002
 
 # How many runs a host keeps besides the one at hand; older ones go at the end of a deploy.
 keep_runs = 2

@@ -142,14 +142,19 @@ def _confirm(lines: Sequence[str], *, ask: bool) -> None:
 
 def _deploy(command: Sequence[str], document: PlanDocument) -> int:
     """Run pyinfra in this terminal; its exit code. It refuses where its plan is not the one shown."""
-    from tailtrain.fleet.approval import FILE_VARIABLE, PLAN_VARIABLE
+    from tailtrain.fleet.approval import APPLYING_VARIABLE, FILE_VARIABLE, PLAN_VARIABLE
     from tailtrain.planning.document import encode
 
     with TemporaryDirectory(prefix="tailtrain-") as folder:
         file = Path(folder) / "plan.json"
         file.write_bytes(encode(document))
         sys.stdout.flush()
-        return _child(command, {**os.environ, PLAN_VARIABLE: document.id, FILE_VARIABLE: str(file)})
+        ours = {
+            PLAN_VARIABLE: document.id,
+            FILE_VARIABLE: str(file),
+            APPLYING_VARIABLE: str(os.getpid()),
+        }
+        return _child(command, {**os.environ, **ours})
 
 
 def _child(command: Sequence[str], environment: Mapping[str, str]) -> int:

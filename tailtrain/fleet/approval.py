@@ -6,7 +6,9 @@ may have changed; then the deploy refuses, and says what is otherwise.
 
 from __future__ import annotations
 
+import ctypes
 import os
+import signal
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -23,6 +25,24 @@ PLAN_VARIABLE = "TAILTRAIN_PLAN"
 """The environment variable with the id of the approved plan."""
 FILE_VARIABLE = "TAILTRAIN_PLAN_FILE"
 """The environment variable with the path of the approved plan's document."""
+APPLYING_VARIABLE = "TAILTRAIN_APPLYING"
+"""The environment variable with the process id of the `tailtrain apply` that a deploy belongs to."""
+
+_PR_SET_PDEATHSIG = 1  # linux/prctl.h
+
+
+def end_with_apply() -> None:
+    """See to it that a deploy which `tailtrain apply` started ends, as by Ctrl-C, when that is killed.
+
+    Raises:
+        FleetError: it has been killed already.
+    """
+    applying = os.environ.get(APPLYING_VARIABLE)
+    if applying is None:
+        return
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGINT)
+    if str(os.getppid()) != applying:
+        raise FleetError("`tailtrain apply` has ended; nothing was done")
 
 
 def is_approved(plan: Plan) -> bool:

@@ -16,6 +16,7 @@ import gevent
 from pyinfra_cli.util import parse_cli_arg
 
 from tailtrain.errors import DeclarationError, TailtrainError, UnknownHostError
+from tailtrain.fleet.approval import end_with_apply
 from tailtrain.fleet.declared import declared_fleet
 from tailtrain.fleet.gathering import gather_ahead
 from tailtrain.fleet.host_settings import host_settings_problems
@@ -82,6 +83,7 @@ def check_before_connecting() -> None:
     if context is None or "operations" not in context.params:
         return
     try:
+        end_with_apply()
         _check(context.params)
     except TailtrainError as error:
         raise Refused(str(error)) from None

@@ -53,9 +53,9 @@ PROPERTIES = (
 )
 
 
-def hardware(state_dir: str) -> Document:
-    """What this machine has."""
-    folder = state_dir
+def hardware(data_dir: str) -> Document:
+    """What this machine has; its disk is the one that data go to."""
+    folder = data_dir
     while not os.path.isdir(folder):
         folder = os.path.dirname(folder)
     release = dict(line.split("=", 1) for line in read_system("/etc/os-release").splitlines() if "=" in line)
@@ -246,7 +246,7 @@ def reply(request: Document) -> Document:
     environments, codes = complete(where["environments"], "bin/python"), complete(where["codes"])
     return {
         "uid": os.geteuid(),
-        "hardware": hardware(where["state"]),
+        "hardware": hardware(where["chunks"]),
         "lab": read_json(where["lab_marker"]),
         "missing_packages": missing,
         "account": account(request["account"], request["folders"]),

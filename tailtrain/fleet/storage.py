@@ -95,7 +95,8 @@ class Storage:
 
     @property
     def _memory(self) -> Path:
-        name = hashlib.sha256(f"{self.planned.config_sha256} {self.planned.path}".encode()).hexdigest()[:16]
+        reached = replace(self.planned, uploads=None)  # by another way, it is to be tried anew
+        name = hashlib.sha256(repr(reached).encode()).hexdigest()[:16]
         return self.work_dir / f"{name}.json"
 
     def _filled(self) -> set[str]:

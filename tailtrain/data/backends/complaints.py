@@ -18,7 +18,7 @@ _MOST_SHOWN = 400
 
 
 class _Complaint(NamedTuple):
-    """A pattern of a message, what it means, and what to do; `{name}` and `{path}` are the remote's."""
+    """A pattern of a message, what it means, what to do; `{name}`, `{path}`, `{bucket}` are the remote's."""
 
     pattern: str
     problem: str
@@ -88,7 +88,7 @@ _COMPLAINTS = (
     _Complaint(
         r"NoSuchBucket|specified bucket does not exist",
         "there is no such bucket",
-        "Correct its name, or make it: rclone mkdir {path}",
+        "Correct its name, or make it: rclone mkdir {bucket}",
     ),
     _Complaint(
         r"InvalidAccessKeyId|SignatureDoesNotMatch|InvalidSecret|MissingSecurityHeader|AuthFailure",
@@ -173,7 +173,7 @@ def explain(remote: Remote, lines: Sequence[str], code: int) -> StorageError:
     """
     for complaint in _COMPLAINTS:
         if any(re.search(complaint.pattern, line) for line in lines):
-            fix = complaint.fix.format(name=remote.name, path=remote.path)
+            fix = complaint.fix.format(name=remote.name, path=remote.path, bucket=remote.bucket)
             return StorageError(complaint.problem, field=remote.path, fix=fix)
     last = next((line for line in reversed(lines) if line), "nothing")
     if code < 0:

@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -67,6 +68,7 @@ def run(
     *,
     accept: Sequence[int] = (0,),
     progress: Callable[[int], None] | None = None,
+    patience: float = 45.0,
 ) -> tuple[int, bytes]:
     """Run rclone to its end and give its exit code and standard output.
 
@@ -79,9 +81,11 @@ def run(
         arguments: the command, without flags that say how the remote is reached.
         accept: exit codes that are no error.
         progress: called every second with the bytes moved so far.
+        patience: seconds in which no byte moves, after which the backend counts as one that does not answer:
+            rclone's own time-outs begin anew with every try.
 
     Raises:
-        StorageError: it ended otherwise; says why and what to do.
+        StorageError: it ended otherwise, or had to be ended; says why and what to do.
     """
     command = [
         find_program(os.environ),
@@ -102,6 +106,7 @@ def run(
             stderr=subprocess.PIPE,
         ) as process,
     ):
+        watch = _Watch(process, patience)
         try:
             assert process.stderr is not None  # noqa: S101  # a pipe was asked for
             for raw in process.stderr:
@@ -110,15 +115,55 @@ def run(
                     lines = [*lines[1 - _MOST_LINES :], line.msg]
                 elif progress:
                     progress(line.stats.bytes)
+                if line.stats is not None:
+                    watch.moved(line.stats.bytes)
         except BaseException:
             process.terminate()
             raise
+        finally:
+            watch.end()
         code = process.wait()
         output.seek(0)
         answer = output.read()
+    if watch.gave_up:
+        raise StorageError(
+            f"does not answer: nothing came for {patience:.0f} s",
+            field=remote.path,
+            fix="See whether it is up and can be reached from here",
+        )
     if code not in accept:
         raise explain(remote, lines, code)
     return code, answer
+
+
+class _Watch:
+    """Ends a process that moves no byte for too long: rclone itself says nothing while nobody answers it."""
+
+    def __init__(self, process: subprocess.Popen[bytes], patience: float) -> None:
+        self.gave_up = False
+        self._process, self._patience, self._bytes = process, patience, 0
+        self._timer = self._started()
+
+    def moved(self, count: int) -> None:
+        """So many bytes were moved so far."""
+        if count != self._bytes:
+            self._bytes = count
+            self._timer.cancel()
+            self._timer = self._started()
+
+    def end(self) -> None:
+        """Watch no longer."""
+        self._timer.cancel()
+
+    def _started(self) -> threading.Timer:
+        timer = threading.Timer(self._patience, self._give_up)
+        timer.daemon = True
+        timer.start()
+        return timer
+
+    def _give_up(self) -> None:
+        self.gave_up = True
+        self._process.kill()
 
 
 def environment_of(remote: Remote) -> dict[str, str]:

@@ -57,6 +57,11 @@ class Remote:
         return f"{self.name}:{self.folder}/{PACK_FOLDER}" if self.folder else f"{self.name}:{PACK_FOLDER}"
 
     @property
+    def bucket(self) -> str:
+        """The bucket alone, or the topmost folder, as rclone is told it."""
+        return f"{self.name}:{self.folder.partition('/')[0]}"
+
+    @property
     def on_drive(self) -> bool:
         """Whether it is Google Drive, whose names need not be unique."""
         return self.backend is StorageBackend.GOOGLE_DRIVE_TOPOLOGICAL

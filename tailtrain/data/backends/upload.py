@@ -39,6 +39,9 @@ _FLAGS = (
     "--drive-chunk-size=16Mi",  # pieces of 8 MiB, the default, spend much of their time on answers
 )
 
+# Seconds without a byte: rclone waits this long, and longer, where Drive says that it is too much.
+_PATIENCE = 300.0
+
 
 @dataclass(frozen=True)
 class Uploaded:
@@ -106,6 +109,7 @@ def upload(
                 remote,
                 ("copy", str(built), remote.packs_path, *_FLAGS, *_TRIES[remote.on_drive], *again),
                 progress=partial(_tell, progress, sent, total) if progress else None,
+                patience=_PATIENCE,
             )
             shutil.rmtree(built)
             sent += sum(pack.size for pack in batch)

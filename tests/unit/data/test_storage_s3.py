@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tailtrain.data.backends import program
 from tailtrain.data.backends.listing import Listing, list_packs
 from tailtrain.data.backends.upload import upload
 from tailtrain.errors import DataError, StorageError
@@ -189,3 +191,15 @@ def test_a_chunk_that_is_wrong_here_is_not_sent(
         upload(remote, packs, tmp_path / "chunks", tmp_path / "work")
     assert list_packs(remote) == Listing()
     assert list((tmp_path / "work").iterdir()) == []
+
+
+def test_a_server_that_takes_the_call_and_never_answers_is_given_up(
+    by_rclone: S3StandIn, s3: Callable[..., Remote]
+) -> None:
+    remote = s3()
+    os.kill(by_rclone.process.pid, signal.SIGSTOP)
+    try:
+        with pytest.raises(StorageError, match="does not answer: nothing came for 2 s"):
+            program.run(remote, ("lsjson", remote.packs_path), patience=2.0)
+    finally:
+        os.kill(by_rclone.process.pid, signal.SIGCONT)
