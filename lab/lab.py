@@ -200,11 +200,10 @@ class Host:
 
     def put(self, source: Path, destination: str) -> None:
         """Copy a directory or a file of this machine to a place on the host, where nothing may be yet."""
-        init = self.state.init
-        if init is None or not self.running:
+        if (init := self.state.init) is None or not self.running:
             raise LabError("the host is not running", host=self.name, fix=_UP)
         target = Path(f"/proc/{init.pid}/root") / destination.lstrip("/")
-        if source.is_file():
+        if not source.is_dir():
             shutil.copy2(source, target)
             return
         skip = shutil.ignore_patterns("__pycache__", ".git", ".venv", ".*_cache")
