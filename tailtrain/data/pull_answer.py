@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from tailtrain.data.pull_source import Chunk, Kind, SourceError
 
 _PASSING = ("unreachable", "limit")
-_PASSING = ("unreachable", "limit")
 
 
 @dataclass

@@ -6,7 +6,7 @@ import shlex
 import subprocess
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import pytest
 
@@ -136,27 +136,28 @@ def trained(project: Project) -> str:
     return project.deploy("-y")
 
 
-@pytest.fixture(scope="module")
-def trio(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Trio]:
-    """A lab of three hosts with nothing on them yet, and a project for it; both may be broken."""
+_Small = TypeVar("_Small", bound=Pair)
+
+
+def _small_lab(make: Callable[[Path], _Small], folder: Path) -> Iterator[_Small]:
+    """A small lab with nothing on its hosts yet, and a project for it; taken down in the end."""
     if state.inside(Settings.from_environment()):
         pytest.skip("makes a lab of its own, so it needs the machine itself, not `lab exec`")
-    with locked(Path("/run/lock/tailtrain-trio-tests.lock")):  # one test run at a time
-        found = Trio(tmp_path_factory.mktemp("trio"))
+    found = make(folder)
+    with locked(Path(f"/run/lock/tailtrain-{found.lab.settings.name}-tests.lock")):  # one test run at a time
         found.lab.down()
         found.lab.up(found.folder / "inventory.py")
         yield found
         found.lab.down()
+
+
+@pytest.fixture(scope="module")
+def trio(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Trio]:
+    """Three hosts that may be broken, and a storage backend's project."""
+    yield from _small_lab(Trio, tmp_path_factory.mktemp("trio"))
 
 
 @pytest.fixture(scope="session")
 def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
-    """A lab of two hosts with nothing on them yet, and a project for it."""
-    if state.inside(Settings.from_environment()):
-        pytest.skip("makes a lab of its own, so it needs the machine itself, not `lab exec`")
-    with locked(Path("/run/lock/tailtrain-pair-tests.lock")):  # one test run at a time
-        found = Pair(tmp_path_factory.mktemp("pair"))
-        found.lab.down()
-        found.lab.up(found.folder / "inventory.py")
-        yield found
-        found.lab.down()
+    """Two hosts, and a project for them."""
+    yield from _small_lab(Pair, tmp_path_factory.mktemp("pair"))

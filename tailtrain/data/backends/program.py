@@ -113,10 +113,10 @@ def run(
                 line = _read(raw)
                 if line.stats is None:
                     lines = [*lines[1 - _MOST_LINES :], line.msg]
-                elif progress:
+                    continue
+                watch.moved(line.stats.bytes)
+                if progress:
                     progress(line.stats.bytes)
-                if line.stats is not None:
-                    watch.moved(line.stats.bytes)
         except BaseException:
             process.terminate()
             raise
