@@ -22,9 +22,10 @@ _COMPRESSED = {
 def topology_lines(topology: Topology) -> tuple[str, ...]:
     """What the plan says: the round, its averaging, what to expect, and what other shares would give."""
     said = topology.prediction
+    training, averaging = said.training_seconds, said.averaging_seconds
     lines = [
-        f"round: {said.training_seconds:.1f} s of training and {said.averaging_seconds:.1f} s of averaging,"
-        f" {said.tokens:,.0f} tokens; {said.utilisation:.0%} of the nodes' time trains",
+        f"round: {training:.1f} s of training and {averaging:.1f} s of averaging, {said.tokens:,.0f} tokens;"
+        f" {said.utilisation:.0%} of the nodes' time trains",
         f"averaging: {_way(topology)}, {_COMPRESSED[topology.compression]}",
         f"speed: {said.tokens_per_second:,.0f} tokens/s, {topology.speedup:.2f} times the fastest node alone"
         f" (ideal: {topology.ideal:.2f})",

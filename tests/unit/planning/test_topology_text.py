@@ -43,7 +43,7 @@ def test_a_plan_says_what_to_expect_and_what_other_shares_would_give() -> None:
 )
 def test_each_way_has_its_words(way: Way, words: str) -> None:
     assert topology_lines(dataclasses.replace(TOPOLOGY, way=way, all_each=1))[1].startswith(
-        f"averaging: {words}, "
+        f"averaging: {words}"
     )
 
 
