@@ -24,11 +24,10 @@ def topology_lines(topology: Topology) -> tuple[str, ...]:
     said = topology.prediction
     training, averaging = said.training_seconds, said.averaging_seconds
     lines = [
-        f"round: {training:.1f} s of training and {averaging:.1f} s of averaging, {said.tokens:,.0f} tokens;"
-        f" {said.utilisation:.0%} of the nodes' time trains",
+        f"round: {training:.1f} s of training, {averaging:.1f} s of averaging, {said.tokens:,.0f} tokens",
         f"averaging: {_way(topology)}, {_COMPRESSED[topology.compression]}",
-        f"speed: {said.tokens_per_second:,.0f} tokens/s, {topology.speedup:.2f} times the fastest node alone"
-        f" (ideal: {topology.ideal:.2f})",
+        f"speed: {said.tokens_per_second:,.0f} tokens/s, {said.utilisation:.0%} of all speeds",
+        f"against the fastest node alone: {topology.speedup:.2f} times (ideal: {topology.ideal:.2f})",
         _compared("shares by cores", topology.by_cores, said),
         _compared("equal shares", topology.equal, said),
     ]
