@@ -111,6 +111,8 @@ class Limits:
         all_each: every how many rounds all average together, where pairs do.
         least_round_seconds: the shortest training of a round.
         most_round_seconds: the longest.
+        most_averaging_seconds: the longest averaging. hivemind's connections break on a link that is full for
+            longer than 30 s: of averagings of 45 s none was whole (measured, one node of four at 2 Mbit/s).
         most_steps: the fastest node's steps between two averagings of all. Published runs match synchronous
             training with 500 (DiLoCo, arXiv 2311.08105).
         least_averagings: of the whole run, so that a short run averages at all.
@@ -124,6 +126,7 @@ class Limits:
     all_each: tuple[int, ...] = (2, 4, 8)
     least_round_seconds: float = 2.0
     most_round_seconds: float = 600.0
+    most_averaging_seconds: float = 25.0
     most_steps: int = 500
     least_averagings: int = 10
     failures_per_day: float = 1.0
@@ -136,12 +139,14 @@ class Overheads:
     """What an averaging costs beside moving bytes; to be fitted to the averagings that were measured.
 
     Attributes:
-        matchmaking_seconds: until a group is together: 0.3 to 0.6 s where its size is known beforehand.
+        matchmaking_seconds: until a group is together: 0.2 to 0.6 s where its size is known beforehand.
         round_trips: sequential round trips in one averaging: look up, join, send, receive.
+        part_bytes: what travels at once; a reducer answers the first part when it has it from all.
     """
 
-    matchmaking_seconds: float = 0.5
+    matchmaking_seconds: float = 0.4
     round_trips: float = 4.0
+    part_bytes: float = 524_288.0
 
 
 @dataclass(frozen=True)
@@ -193,6 +198,7 @@ class Topology:
         by_cores: of the same tokens shared out by cores, averaged plainly: all, uncompressed, equal parts.
         equal: as `by_cores`, with equal shares.
         fastest: the fastest node's tokens per second.
+        warning: what is expected to go wrong all the same; empty where nothing is.
     """
 
     roles: Mapping[str, Role]
@@ -207,6 +213,7 @@ class Topology:
     by_cores: Prediction
     equal: Prediction
     fastest: float
+    warning: str = ""
 
     @property
     def ideal(self) -> float:

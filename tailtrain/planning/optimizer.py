@@ -67,6 +67,7 @@ class _Choice:
     reducers: Mapping[str, float]
     training: float
     averaging: float
+    longest: float
     cost: float
 
 
@@ -128,6 +129,17 @@ def optimize(
         by_cores=_plain(choice.trainers, cores, tokens, links, job, limits, overheads),
         equal=_plain(choice.trainers, [1.0] * len(cores), tokens, links, job, limits, overheads),
         fastest=max(speeds.values()),
+        warning=_too_long(choice, limits),
+    )
+
+
+def _too_long(choice: _Choice, limits: Limits) -> str:
+    if choice.longest <= limits.most_averaging_seconds:
+        return ""
+    slowest = min(choice.trainers, key=lambda offer: offer.bytes_per_second)
+    return (
+        f"an averaging of {choice.longest:.0f} s is longer than connections last"
+        f" ({limits.most_averaging_seconds:.0f} s): the link of {slowest.node} is too slow for this model"
     )
 
 
@@ -141,33 +153,58 @@ def _best(
 ) -> _Choice:
     """The cheapest way and compression; what is less simple or less exact has to be worth it."""
     rate, fastest = sum(rates.values()), max(offer.tokens_per_second for offer in trainers)
-    best: _Choice | None = None
-    among = len(trainers)
-    balanced = round_time.best_reducers(trainers, links)
+    found: list[_Choice] = []
     for compression in limits.compressions:
         volume = round_time.weight_bytes(job.parameters, compression)
         for way in limits.ways:
-            reducers = balanced if way is not Way.STAR else _primary_alone(trainers, job)
-            alone = round_time.averaging_seconds(way, reducers, trainers, links, volume, overheads)
+            reducers, together = _reducers(way, trainers, links, job, volume, overheads)
+            alone = together
+            if way is Way.PAIRS:
+                alone = round_time.averaging_seconds(way, reducers, trainers, links, volume, overheads)
             for each in limits.all_each if way is Way.PAIRS else (1,):
-                averaging = alone
-                if way is Way.PAIRS:
-                    together = round_time.averaging_seconds(
-                        Way.GROUP, reducers, trainers, links, volume, overheads
-                    )
-                    averaging = (alone * (each - 1) + together) / each
+                averaging = (alone * (each - 1) + together) / each
                 most = limits.most_steps * job.batch_tokens / fastest
-                most /= round_time.drift(way, among, each)
+                most /= round_time.drift(way, len(trainers), each)
                 most = min(
                     most, limits.most_round_seconds, job.target_tokens / rate / limits.least_averagings
                 )
                 training = round_time.best_round_seconds(averaging, limits, most)
                 cost = round_time.cost_per_token(training, averaging, rate, limits)
-                if best is None or cost < best.cost * (1 - limits.least_gain):
-                    best = _Choice(trainers, way, each, compression, reducers, training, averaging, cost)
-    if best is None:
+                found.append(
+                    _Choice(trainers, way, each, compression, reducers, training, averaging, together, cost)
+                )
+    if not found:
         raise DeclarationError("nothing to choose from", field="ways, compressions")
+    works = [each for each in found if each.longest <= limits.most_averaging_seconds]
+    if not works:
+        return min(found, key=lambda each: each.longest)
+    best = works[0]
+    for each in works[1:]:
+        if each.cost < best.cost * (1 - limits.least_gain):
+            best = each
     return best
+
+
+def _reducers(
+    way: Way,
+    trainers: Sequence[Offer],
+    links: Links,
+    job: Job,
+    volume: float,
+    overheads: Overheads,
+) -> tuple[dict[str, float], float]:
+    """Each node's part of the weights where all average, and the seconds that takes."""
+    if way is Way.STAR:
+        options = [_primary_alone(trainers, job)]
+    else:  # equal parts can win where the first part of all takes long
+        options = [round_time.best_reducers(trainers, links), _equal(trainers)]
+    kind = Way.STAR if way is Way.STAR else Way.GROUP
+    timed = [
+        (round_time.averaging_seconds(kind, parts, trainers, links, volume, overheads), parts)
+        for parts in options
+    ]
+    seconds, parts = min(timed, key=lambda each: each[0])
+    return parts, seconds
 
 
 def _without_the_slowest(
@@ -196,6 +233,10 @@ def _without_the_slowest(
     return best
 
 
+def _equal(trainers: Sequence[Offer]) -> dict[str, float]:
+    return {offer.node: 1 / len(trainers) for offer in trainers}
+
+
 def _primary_alone(trainers: Sequence[Offer], job: Job) -> dict[str, float]:
     if job.primary not in {offer.node for offer in trainers}:
         raise DeclarationError(
@@ -217,9 +258,7 @@ def _plain(
 ) -> Prediction:
     """The same tokens in fixed shares, averaged by all, uncompressed and in equal parts (or in the star)."""
     way = Way.GROUP if limits.ways != (Way.STAR,) else Way.STAR
-    reducers = {offer.node: 1 / len(trainers) for offer in trainers}
-    if way is Way.STAR:
-        reducers = _primary_alone(trainers, job)
+    reducers = _primary_alone(trainers, job) if way is Way.STAR else _equal(trainers)
     volume = round_time.weight_bytes(job.parameters, Compression.NONE)
     total = sum(weights)
     return Prediction(

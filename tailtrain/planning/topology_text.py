@@ -35,6 +35,8 @@ def topology_lines(topology: Topology) -> tuple[str, ...]:
         f"{node} does not train, it {Role.DATA.value}: {reason}"
         for node, reason in sorted(topology.reasons.items())
     ]
+    if topology.warning:
+        lines.append(f"warning: {topology.warning}")
     return tuple(lines)
 
 

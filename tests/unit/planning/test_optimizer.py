@@ -132,15 +132,16 @@ def test_it_is_as_good_as_a_grid_over_everything(
 ) -> None:
     offers = [offer(f"n{i}", speed, mbit) for i, (speed, mbit) in enumerate(drawn)]
     links = {("n0", "n2"): Link(0.5 * MBIT, 0.2, direct=False)} if slow else {}
-    limits = Limits(ways=(Way.GROUP,), failures_per_day=failures, least_gain=0.0)
-    found = optimize(offers, links, JOB, limits)
+    limits = Limits(ways=(Way.GROUP,), failures_per_day=failures, least_gain=0.0, most_averaging_seconds=1e9)
+    whole = Overheads(part_bytes=0.0)
+    found = optimize(offers, links, JOB, limits, whole)
     cost = cost_per_token(
         found.prediction.training_seconds,
         found.prediction.averaging_seconds,
         found.prediction.ideal_tokens_per_second,
         limits,
     )
-    least = by_hand(offers, links, JOB, limits, Overheads())
+    least = by_hand(offers, links, JOB, limits, whole)
     assert cost <= least * (1 + 1e-9)
     assert cost >= least * 0.9  # the grid is coarse, not wrong
 
@@ -231,7 +232,7 @@ def test_the_research_figures_come_out() -> None:
     """With 6 nodes, 10M parameters, 20 Mbit/s: all in fp32 27 s, 8-bit 7 s; a star half of two phases."""
     offers = six(mbit=20.0)
     equal = {each.node: 1 / 6 for each in offers}
-    none = Overheads(matchmaking_seconds=0.0, round_trips=0.0)
+    none = Overheads(matchmaking_seconds=0.0, round_trips=0.0, part_bytes=0.0)
 
     def seconds(way: Way, reducers: dict[str, float], compression: Compression) -> float:
         return averaging_seconds(way, reducers, offers, {}, weight_bytes(JOB.parameters, compression), none)
@@ -288,6 +289,31 @@ def test_what_is_less_exact_or_less_simple_has_to_be_worth_it() -> None:
     exact = optimize(six(mbit=1.0), {}, JOB, Limits(compressions=(Compression.NONE,)))
     assert exact.compression is Compression.NONE
     assert exact.prediction.utilisation < slow.prediction.utilisation
+
+
+def test_averagings_that_connections_do_not_outlast_are_avoided_or_told() -> None:
+    offers = [*six()[:5], offer("f", 2000, mbit=2)]
+    found = optimize(offers, {}, dataclasses.replace(JOB, parameters=4_000_000))
+    assert not found.warning
+    assert found.compression is Compression.INT8  # in 16 bits it takes 32 s
+    exact = Limits(compressions=(Compression.NONE,))
+    warned = optimize(offers, {}, JOB, exact)
+    assert "link of f is too slow" in warned.warning
+    assert optimize(six(), {}, JOB, exact).warning == ""
+
+
+def test_the_measured_averagings_come_out() -> None:
+    """Four hivemind peers, 2M parameters, links shaped to 20 Mbit/s; see the module's figures."""
+
+    def seconds(compression: Compression, slowest: float) -> float:
+        offers = [offer(name, mbit=mbit) for name, mbit in zip("abcd", [20, 20, 20, slowest], strict=True)]
+        equal = {each.node: 0.25 for each in offers}
+        volume = weight_bytes(2_000_000, compression)
+        return averaging_seconds(Way.GROUP, equal, offers, {}, volume, Overheads())
+
+    assert seconds(Compression.NONE, 20.0) == pytest.approx(6.6, rel=0.15)
+    assert seconds(Compression.FP16, 20.0) == pytest.approx(3.3, rel=0.15)
+    assert seconds(Compression.NONE, 4.0) == pytest.approx(27.2, rel=0.15)
 
 
 def test_a_short_run_still_averages_and_the_fastest_node_does_not_drift_too_far() -> None:
