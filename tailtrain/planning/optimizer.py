@@ -24,6 +24,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from itertools import product
 from typing import TYPE_CHECKING
 
 from tailtrain.errors import DeclarationError
@@ -153,58 +154,45 @@ def _best(
 ) -> _Choice:
     """The cheapest way and compression; what is less simple or less exact has to be worth it."""
     rate, fastest = sum(rates.values()), max(offer.tokens_per_second for offer in trainers)
+    whole_run = job.target_tokens / rate
+    # Equal parts can win where the first part of all takes long.
+    parts = {Way.GROUP: [round_time.best_reducers(trainers, links), _equal(trainers)]}
+    if Way.STAR in limits.ways:
+        parts[Way.STAR] = [_primary_alone(trainers, job)]
     found: list[_Choice] = []
-    for compression in limits.compressions:
+    for compression, way in product(limits.compressions, limits.ways):
         volume = round_time.weight_bytes(job.parameters, compression)
-        for way in limits.ways:
-            reducers, together = _reducers(way, trainers, links, job, volume, overheads)
-            alone = together
-            if way is Way.PAIRS:
-                alone = round_time.averaging_seconds(way, reducers, trainers, links, volume, overheads)
-            for each in limits.all_each if way is Way.PAIRS else (1,):
-                averaging = (alone * (each - 1) + together) / each
-                most = limits.most_steps * job.batch_tokens / fastest
-                most /= round_time.drift(way, len(trainers), each)
-                most = min(
-                    most, limits.most_round_seconds, job.target_tokens / rate / limits.least_averagings
-                )
-                training = round_time.best_round_seconds(averaging, limits, most)
-                cost = round_time.cost_per_token(training, averaging, rate, limits)
-                found.append(
-                    _Choice(trainers, way, each, compression, reducers, training, averaging, together, cost)
-                )
+        kind = Way.GROUP if way is Way.PAIRS else way
+        together, reducers = min(
+            (
+                (round_time.averaging_seconds(kind, each, trainers, links, volume, overheads), each)
+                for each in parts[kind]
+            ),
+            key=lambda timed: timed[0],
+        )
+        alone = together
+        if way is Way.PAIRS:
+            alone = round_time.averaging_seconds(way, reducers, trainers, links, volume, overheads)
+        for each in limits.all_each if way is Way.PAIRS else (1,):
+            averaging = (alone * (each - 1) + together) / each
+            most = limits.most_steps * job.batch_tokens / fastest
+            most /= round_time.drift(way, len(trainers), each)
+            most = min(most, limits.most_round_seconds, whole_run / limits.least_averagings)
+            training = round_time.best_round_seconds(averaging, limits, most)
+            cost = round_time.cost_per_token(training, averaging, rate, limits)
+            found.append(
+                _Choice(trainers, way, each, compression, reducers, training, averaging, together, cost)
+            )
     if not found:
         raise DeclarationError("nothing to choose from", field="ways, compressions")
-    works = [each for each in found if each.longest <= limits.most_averaging_seconds]
+    works = [choice for choice in found if choice.longest <= limits.most_averaging_seconds]
     if not works:
-        return min(found, key=lambda each: each.longest)
+        return min(found, key=lambda choice: choice.longest)
     best = works[0]
-    for each in works[1:]:
-        if each.cost < best.cost * (1 - limits.least_gain):
-            best = each
+    for choice in works[1:]:
+        if choice.cost < best.cost * (1 - limits.least_gain):
+            best = choice
     return best
-
-
-def _reducers(
-    way: Way,
-    trainers: Sequence[Offer],
-    links: Links,
-    job: Job,
-    volume: float,
-    overheads: Overheads,
-) -> tuple[dict[str, float], float]:
-    """Each node's part of the weights where all average, and the seconds that takes."""
-    if way is Way.STAR:
-        options = [_primary_alone(trainers, job)]
-    else:  # equal parts can win where the first part of all takes long
-        options = [round_time.best_reducers(trainers, links), _equal(trainers)]
-    kind = Way.STAR if way is Way.STAR else Way.GROUP
-    timed = [
-        (round_time.averaging_seconds(kind, parts, trainers, links, volume, overheads), parts)
-        for parts in options
-    ]
-    seconds, parts = min(timed, key=lambda each: each[0])
-    return parts, seconds
 
 
 def _without_the_slowest(

@@ -177,9 +177,8 @@ def calibrated(
         volume: bytes of weights.
         overheads: as assumed so far.
     """
-    moving = averaging_seconds(
-        way, reducers, offers, links, volume, replace(overheads, matchmaking_seconds=0.0, round_trips=0.0)
-    )
+    bare = replace(overheads, matchmaking_seconds=0.0, round_trips=0.0)
+    moving = averaging_seconds(way, reducers, offers, links, volume, bare)
     fixed = _overhead(offers, links, overheads)
     if len(offers) < 2 or measured <= 0:  # noqa: PLR2004 - nothing was averaged
         return tuple(offers), dict(links), overheads
