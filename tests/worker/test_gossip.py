@@ -118,9 +118,9 @@ def test_a_node_that_nobody_answers_judges_nobody(fleet: SerfFleet, record_prope
     for name in REST:
         fleet.kill(name, signal.SIGSTOP)
     watch = fleet.watches[LAST]
-    took = until(lambda: watch.sight.isolated, 30, "knows that it is cut off")
+    took = until(lambda: watch.sight.isolated, 10, "knows that it is cut off")
     measured(record_property, "knows that it is isolated", took)
-    until(lambda: len(watch.sight.unconfirmed) == 5, 30, "holds all five failed")
+    until(lambda: bool(watch.sight.unconfirmed), 60, "holds one of them failed")
     time.sleep(2)
     assert watch.sight.dead == frozenset()
     assert watch.sight.live == set(NAMES)

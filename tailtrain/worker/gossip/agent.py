@@ -93,6 +93,14 @@ class Agent:
         members = [read_member(raw) for raw in answer["Members"] or ()]
         return {member.name: member for member in members}
 
+    def trouble(self) -> int:
+        """The agent's doubt in itself (Lifeguard's awareness): 0 is none, 8 the most.
+
+        It grows with each of its own probes that nobody answers, so within seconds where this node is cut
+        off; because the agent doubts itself, it then takes several times as long to hold others failed.
+        """
+        return int(self._connection.request("stats")["serf"]["health_score"])
+
     def set_tags(self, tags: Mapping[str, str], *, remove: Iterable[str] = ()) -> None:
         """Change or add tags of this node; the others that it has stay. All members see it within a second.
 

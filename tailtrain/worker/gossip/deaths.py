@@ -6,8 +6,9 @@ for each of them, and how many members it holds alive in all. The two uses:
 - **Death.** One observer may be wrong: its own link may be what failed, and a node that is cut off may see
   everybody else fail. So a node counts as dead only if this node's agent holds it failed, at least one other
   observer agrees, and no more of those who answer hold it alive. A node that gets no answer from anybody is
-  isolated: it judges nobody. In a fleet of two nobody can confirm, so nobody is judged; the quorum then
-  decides. A node that leaves in order says so itself, which needs no witness.
+  isolated: it judges nobody (it knows that within 3 s, from its agent's doubt in itself). In a fleet of two
+  nobody can confirm, so nobody is judged; the quorum then decides. A node that leaves in order says so
+  itself, which needs no witness.
 - **Views.** All nodes' views are equal if each holds exactly the same members alive.
 """
 

@@ -3,6 +3,7 @@
 A thread looks at the local agent's members, and asks the others when it holds a node failed (`deaths` has the
 rule). It does not wait for the agent's member events: those come 1 to 3 s late, because the agent gathers
 them first (its coalesce period), while its list of members is up to date, and a look takes a millisecond.
+Nobody is judged while views settle: for some seconds after this node was cut off, or after another came back.
 The agent may restart at any time: the watch connects again, says this node's tags again (an agent forgets
 them), and judges nobody meanwhile.
 """
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-    from tailtrain.worker.gossip.deaths import Answer, Verdict, Views
+    from tailtrain.worker.gossip.deaths import Answer, Views
     from tailtrain.worker.gossip.members import Member, Status, Tags
 
 STATES = "states"
@@ -38,6 +39,10 @@ _LOOK_SECONDS = 0.25
 _LOOK_SHARE = 20.0  # looking takes at most a twentieth of the time, however many members there are
 _CONNECT_AGAIN_SECONDS = 0.5
 _VIEW_TRIES = 4
+# When a partition heals, each side still spreads the deaths that it found, until those nodes deny them.
+_SETTLE_SECONDS = 3.0
+# Of the agent's own score: a node with a link that works has 0, or 1 for a moment.
+_TROUBLE = 2
 
 
 @dataclass(frozen=True)
@@ -80,6 +85,7 @@ class Watch:
         self._tags: Tags | None = None
         self._changed = threading.Condition()
         self._wake, self._closing = threading.Event(), threading.Event()  # wake: look now
+        self._settled_at = 0.0
         self._thread = threading.Thread(target=self._run, name="gossip-watch", daemon=True)
         self._thread.start()
 
@@ -180,23 +186,30 @@ class Watch:
 
     def _verdict(self, agent: Agent, members: Mapping[str, Member]) -> dict[str, Any]:
         """Who is dead; what was confirmed once stays so until the node is back."""
-        statuses = _statuses(members)
         failed = {node for node, member in members.items() if member.status == "failed"}
         known = self._sight.dead & failed
+        if (self._sight.dead | self._sight.unconfirmed) - failed:
+            self._settled_at = time.monotonic() + _SETTLE_SECONDS
         open_questions = sorted(failed - known)
-        if not open_questions:
+        if not open_questions and agent.trouble() < _TROUBLE:
             return {"dead": known, "unconfirmed": frozenset(), "isolated": False}
         # Told before the others are asked, so that who asks meanwhile gets this node's word.
         self._see(members=members, dead=known, unconfirmed=frozenset(open_questions))
-        verdict: Verdict = deaths.judge(agent.name, statuses, self._ask(agent, open_questions, members))
-        for node in sorted(verdict.dead - known):
+        asked = open_questions or [agent.name]
+        verdict = deaths.judge(agent.name, _statuses(members), self._ask(agent, asked, members))
+        isolated = verdict.isolated and len(members) > 1
+        if isolated:
+            self._settled_at = time.monotonic() + _SETTLE_SECONDS
+            if not self._sight.isolated:
+                log("gossip: nobody answers; this node is cut off and judges nobody")
+        settled = time.monotonic() >= self._settled_at
+        confirmed = verdict.dead - known if settled else frozenset()
+        for node in sorted(confirmed):
             log(f"gossip: {node} is dead: {deaths.OBSERVERS} or more observers agree")
-        if verdict.isolated and not self._sight.isolated:
-            log("gossip: nobody answers; this node is cut off and judges nobody")
         return {
-            "dead": known | verdict.dead,
-            "unconfirmed": verdict.unconfirmed - known,
-            "isolated": verdict.isolated,
+            "dead": known | confirmed,
+            "unconfirmed": frozenset(open_questions) - confirmed,
+            "isolated": isolated,
         }
 
     def _ask(self, agent: Agent, nodes: Sequence[str], members: Mapping[str, Member]) -> dict[str, Answer]:
