@@ -2,7 +2,9 @@
 
 All nodes work it out for themselves from what all know: the run, the round and the live nodes. The shuffle is
 the order of hashes, so it is the same in every version of every language, and does not depend on the order in
-which a node learned of the others.
+which a node learned of the others. Each shuffle serves for as many rounds as it takes until everybody has met
+everybody once (the circle method of tournaments), then comes the next: a fresh shuffle every round would pair
+four nodes like the round before every third time, and such a round mixes nothing.
 
 **How well it mixes.** Let every node hold a number; what keeps them apart is the sum of the squared distances
 from their mean. A pair that averages leaves half of what the two contribute plus half of what they have in
@@ -10,7 +12,8 @@ common, so a round of uniformly random pairs of n (even) nodes leaves on average
 
     (n - 2) / (2 (n - 1))
 
-of it: 0.4 for six nodes, a half for very many, nothing for two. With weights that stay (tokens at a steady
+of it: 0.4 for six nodes, a half for very many, nothing for two; in a row a little less, since nobody meets
+the same node twice before all others. With weights that stay (tokens at a steady
 speed) the weighted mean of all nodes does not move, whoever meets whom.
 """
 
@@ -59,15 +62,18 @@ def groups(
         return ()
     if is_for_all(number, all_each, last=last):
         return (tuple(sorted(nodes)),)
-    found: list[Group] = []
-    if len(nodes) % 2:
-        turns = _shuffled(nodes, f"{run_id}/alone")
-        alone = turns[number % len(turns)]
-        nodes.remove(alone)
-        found.append((alone,))
-    order = _shuffled(nodes, f"{run_id}/{number}")
-    found += [_pair(one, other) for one, other in zip(order[::2], order[1::2], strict=True)]
-    return tuple(sorted(found))
+    # Of an odd number, whoever would meet the empty place is alone.
+    places = len(nodes) + len(nodes) % 2
+    tournament, turn = divmod(number, places - 1)
+    seed = f"{run_id}/{tournament}"
+    # Turns that follow each other have much in common, and would mix large fleets slowly: they are shuffled.
+    turn = int(_shuffled(map(str, range(places - 1)), seed)[turn])
+    order: list[str | None] = [*_shuffled(nodes, seed)]
+    order += [None] * (places - len(nodes))
+    circle = order[turn:-1] + order[:turn]
+    meetings = [(order[-1], circle[0])]
+    meetings += [(circle[place], circle[-place]) for place in range(1, places // 2)]
+    return tuple(sorted(tuple(sorted(filter(None, meeting))) for meeting in meetings))
 
 
 def group_of(node: str, found: Iterable[Group]) -> Group:
@@ -83,10 +89,6 @@ def group_bits(group: Group, number: int) -> str:
     """
     said = "\n".join((str(number), *group)).encode()
     return f"{int.from_bytes(hashlib.sha256(said).digest()) >> (256 - _KEY_BITS):0{_KEY_BITS}b}"
-
-
-def _pair(one: str, other: str) -> Group:
-    return (one, other) if one < other else (other, one)
 
 
 def _shuffled(nodes: Iterable[str], seed: str) -> list[str]:
