@@ -84,7 +84,11 @@ class Agent:
         closed: Callable[[], None] | None = None,
     ) -> None:
         self._connection = Connection(address, key, closed=closed)
-        self.name = str(self._connection.request("stats")["agent"]["name"])
+        try:
+            self.name = str(self._connection.request("stats")["agent"]["name"])
+        except WorkerError:
+            self._connection.close()
+            raise
         """The agent's own node."""
 
     def members(self) -> dict[str, Member]:
