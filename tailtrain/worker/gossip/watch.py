@@ -1,0 +1,267 @@
+"""This node's watch over the fleet: who is alive, who died, and the same answers for whoever asks.
+
+A thread looks at the local agent's members, and asks the others when it holds a node failed (`deaths` has the
+rule). It does not wait for the agent's member events: those come 1 to 3 s late, because the agent gathers
+them first (its coalesce period), while its list of members is up to date, and a look takes a millisecond.
+Nobody is judged while views settle: for some seconds after this node was cut off, or after another came back.
+The agent may restart at any time: the watch connects again, says this node's tags again (an agent forgets
+them), and judges nobody meanwhile.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from tailtrain.errors import PeerError, WorkerError
+from tailtrain.worker.gossip import deaths
+from tailtrain.worker.gossip.agent import MOST_PAYLOAD_BYTES, Agent, Event
+from tailtrain.worker.gossip.rpc import AgentGoneError
+from tailtrain.worker.status import log
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+    from tailtrain.worker.gossip.deaths import Answer, Views
+    from tailtrain.worker.gossip.members import Member, Status, Tags
+
+STATES = "states"
+"""The one query that nodes answer: what do you hold of these nodes?"""
+
+_ASK_SECONDS = (
+    1.0  # answers were there after 0.2 to 0.5 s; a node that is starved of its processor needs more
+)
+_LOOK_SECONDS = 0.25
+_LOOK_SHARE = 20.0  # looking takes at most a twentieth of the time, however many members there are
+_CONNECT_AGAIN_SECONDS = 0.5
+_VIEW_TRIES = 4
+# When a partition heals, each side still spreads the deaths that it found, until those nodes deny them.
+_SETTLE_SECONDS = 3.0
+# Of the agent's own score: a node with a link that works has 0, or 1 for a moment.
+_TROUBLE = 2
+
+
+@dataclass(frozen=True)
+class Sight:
+    """What this node sees of the fleet at one moment.
+
+    Attributes:
+        members: all that the agent knows, by name, this node included.
+        dead: failed, and confirmed by another observer.
+        unconfirmed: failed for this node's agent alone, so far.
+        isolated: this node's agent holds others failed and nobody answers: it is this node that is cut off.
+        connected: whether the local agent answers; while it does not, the rest is as it was before.
+    """
+
+    members: Mapping[str, Member] = field(default_factory=dict)
+    dead: frozenset[str] = frozenset()
+    unconfirmed: frozenset[str] = frozenset()
+    isolated: bool = False
+    connected: bool = False
+
+    @property
+    def live(self) -> frozenset[str]:
+        """Nodes to count on: alive, or held failed without a second witness."""
+        alive = {name for name, member in self.members.items() if member.status == "alive"}
+        return frozenset(alive | self.unconfirmed)
+
+
+class Watch:
+    """Follows the local agent until it is closed.
+
+    Args:
+        address: host and port of the agent's RPC listener.
+        key: what its `rpc_auth` asks for.
+    """
+
+    def __init__(self, address: tuple[str, int], key: str | None = None) -> None:
+        self._address, self._key = address, key
+        self._agent: Agent | None = None
+        self._sight = Sight()
+        self._tags: Tags | None = None
+        self._changed = threading.Condition()
+        self._wake, self._closing = threading.Event(), threading.Event()  # wake: look now
+        self._settled_at = 0.0
+        self._thread = threading.Thread(target=self._run, name="gossip-watch", daemon=True)
+        self._thread.start()
+
+    @property
+    def sight(self) -> Sight:
+        """What is seen now."""
+        return self._sight
+
+    def wait(self, seconds: float, since: Sight) -> Sight:
+        """Wait until something is not as in `since`, at most so long; what is seen then."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._sight != since or self._closing.is_set(), timeout=seconds)
+        return self._sight
+
+    def say(self, tags: Tags) -> None:
+        """Tell all others; if the agent is away, as soon as it is back."""
+        self._tags = tags
+        agent = self._agent
+        if agent is not None:
+            try:
+                agent.set_tags(tags.to_serf())
+            except AgentGoneError:
+                self._wake.set()
+
+    def round_trips(self) -> dict[tuple[str, str], float]:
+        """Estimated round trips in seconds between all live members, by pair in alphabetical order.
+
+        Raises:
+            AgentGoneError: the agent is away.
+        """
+        return self._connected().round_trips(self._sight.live)
+
+    def views(self) -> Views:
+        """Ask all members whom they hold alive, and compare; again where one differs or is silent.
+
+        Questions and answers are datagrams, which may be lost, and a node that has just joined leaves out
+        questions that it takes for old ones.
+
+        Raises:
+            AgentGoneError: the agent is away.
+        """
+        agent = self._connected()
+        for tries_left in reversed(range(_VIEW_TRIES)):
+            members = agent.members()
+            answers = self._ask(agent, sorted(members), members)
+            views = deaths.compare_views(agent.name, _statuses(members), answers)
+            if views.equal or not tries_left:
+                break
+        return views
+
+    def close(self) -> None:
+        """Stop watching; the agent stays."""
+        self._closing.set()
+        self._wake.set()
+        self._thread.join()
+
+    def _connected(self) -> Agent:
+        agent = self._agent
+        if agent is None:
+            raise AgentGoneError("the local Serf agent does not answer", field="{}:{}".format(*self._address))
+        return agent
+
+    def _run(self) -> None:
+        told = False
+        while not self._closing.is_set():
+            try:
+                self._agent = Agent(self._address, self._key, closed=self._wake.set)
+                told = False
+                self._follow(self._agent)
+            except WorkerError as error:
+                if not told and not self._closing.is_set():
+                    log(f"gossip: {error}")
+                    told = True
+            finally:
+                if self._agent is not None:
+                    self._agent.close()
+                    self._agent = None
+            self._see(connected=False)
+            self._closing.wait(_CONNECT_AGAIN_SECONDS)
+
+    def _follow(self, agent: Agent) -> None:
+        """Keep what is seen up to date, until the agent goes away or the watch is closed."""
+        self._see(members=agent.members())
+        agent.events(lambda event: self._answer(agent, event), f"query:{STATES}")
+        if self._tags is not None:
+            agent.set_tags(self._tags.to_serf())
+        while not self._closing.is_set():
+            self._wake.clear()
+            began = time.monotonic()
+            members = agent.members()
+            took = time.monotonic() - began
+            self._see(members=members, connected=True, **self._verdict(agent, members))
+            self._wake.wait(max(_LOOK_SECONDS, _LOOK_SHARE * took))
+
+    def _answer(self, agent: Agent, event: Event) -> None:
+        """Answer another node's question, in the reading thread."""
+        agent.respond(event.number, deaths.answer(event.payload, _statuses(self._sight.members)))
+
+    def _verdict(self, agent: Agent, members: Mapping[str, Member]) -> dict[str, Any]:
+        """Who is dead; what was confirmed once stays so until the node is back."""
+        failed = {node for node, member in members.items() if member.status == "failed"}
+        known = self._sight.dead & failed
+        if (self._sight.dead | self._sight.unconfirmed) - failed:
+            self._settled_at = time.monotonic() + _SETTLE_SECONDS
+        open_questions = sorted(failed - known)
+        if not open_questions and agent.trouble() < _TROUBLE:
+            return {"dead": known, "unconfirmed": frozenset(), "isolated": False}
+        # Told before the others are asked, so that who asks meanwhile gets this node's word.
+        self._see(members=members, dead=known, unconfirmed=frozenset(open_questions))
+        asked = open_questions or [agent.name]
+        verdict = deaths.judge(agent.name, _statuses(members), self._ask(agent, asked, members))
+        isolated = verdict.isolated and len(members) > 1
+        if isolated:
+            self._settled_at = time.monotonic() + _SETTLE_SECONDS
+            if not self._sight.isolated:
+                log("gossip: nobody answers; this node is cut off and judges nobody")
+        settled = time.monotonic() >= self._settled_at
+        confirmed = verdict.dead - known if settled else frozenset()
+        for node in sorted(confirmed):
+            log(f"gossip: {node} is dead: {deaths.OBSERVERS} or more observers agree")
+        return {
+            "dead": known | confirmed,
+            "unconfirmed": frozenset(open_questions) - confirmed,
+            "isolated": isolated,
+        }
+
+    def _ask(self, agent: Agent, nodes: Sequence[str], members: Mapping[str, Member]) -> dict[str, Answer]:
+        """What the others hold of these nodes; answers that cannot be read are left out."""
+        expected = {name for name, member in members.items() if member.status == "alive"}
+        answers: dict[str, Answer] = {}
+        for number, batch in enumerate(deaths.batches(nodes, MOST_PAYLOAD_BYTES)):
+            found: dict[str, Answer] = {}
+            asked = agent.query(STATES, deaths.question(batch), seconds=_ASK_SECONDS, expected=expected)
+            for observer, raw in asked.items():
+                try:
+                    found[observer] = deaths.read_answer(raw, batch, observer)
+                except PeerError as error:
+                    log(f"ignored: {error}")
+            if number == 0:
+                answers = found
+                continue
+            answers = {  # who answered one batch and not another gave no whole answer
+                observer: deaths.Answer({**answers[observer].held, **each.held}, each.alive)
+                for observer, each in found.items()
+                if observer in answers
+            }
+        return answers
+
+    def _see(self, **fields: Any) -> None:
+        before = self._sight
+        values = {name: getattr(before, name) for name in Sight.__dataclass_fields__}
+        sight = Sight(**{**values, **fields})
+        if sight != before:
+            with self._changed:
+                self._sight = sight
+                self._changed.notify_all()
+
+
+def _statuses(members: Mapping[str, Member]) -> dict[str, Status]:
+    return {name: member.status for name, member in members.items()}
+
+
+def read_rpc(config: Path) -> tuple[tuple[str, int], str | None]:
+    """Where the agent with this configuration file listens for RPC, and the key that it asks for.
+
+    Raises:
+        WorkerError: the file cannot be read.
+    """
+    try:
+        said = json.loads(config.read_bytes())
+        host, _, port = str(said["rpc_addr"]).rpartition(":")
+        return (host, int(port)), said.get("rpc_auth")
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise WorkerError(
+            "the Serf agent's configuration cannot be read",
+            field=str(config),
+            found=str(error),
+            fix="Deploy again",
+        ) from error
