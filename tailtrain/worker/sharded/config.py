@@ -16,7 +16,6 @@ import hashlib
 import json
 import re
 from dataclasses import asdict, dataclass, fields
-from pathlib import Path
 from typing import TYPE_CHECKING, Literal, cast
 
 from tailtrain.errors import WorkerError
@@ -27,6 +26,7 @@ from tailtrain.worker.files import canonical_json
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from pathlib import Path
 
 Strategy = Literal["pipelineParallel", "modelParallel"]
 
@@ -110,6 +110,10 @@ class ShardedConfig:
         shared = {
             "run_id": worker.run_id,
             "seed": worker.seed,
+            "data": [
+                [domain.domain, domain.manifest, [asdict(own) for own in domain.ranges]]
+                for domain in worker.data
+            ],
             "model": asdict(worker.model),
             "target_tokens": worker.training.target_tokens,
             "batch_size": worker.training.batch_size,
@@ -132,9 +136,7 @@ def load_sharded(path: Path) -> ShardedConfig:
     try:
         raw = json.loads(path.read_bytes())
     except OSError as error:
-        raise WorkerError(
-            "cannot read the configuration", field=str(path), found=error.strerror
-        ) from error
+        raise WorkerError("cannot read the configuration", field=str(path), found=error.strerror) from error
     except ValueError as error:
         raise WorkerError("the configuration is not JSON", field=str(path), found=str(error)) from error
     top = Section(path.name, "", raw)
@@ -174,6 +176,8 @@ def _check(top: Section, config: ShardedConfig) -> None:
         raise top.bad(
             "microbatches", config.microbatches, f"a divisor of {config.worker.training.batch_size}"
         )
+    if config.worker.sharded:
+        raise top.bad("worker_config", config.worker.run_id, "a run in which every node has all of the data")
     heads = config.worker.model.heads
     if config.strategy == "modelParallel" and heads % len(names):
         raise top.bad("nodes", names, f"a number of nodes that divides the {heads} heads")

@@ -1,7 +1,8 @@
 """Where each rank's parameters lie in the whole model.
 
 A rank holds some tensors whole (its pipeline stage), or a part of each (tensor parallelism). Either way a
-tensor of a rank is some blocks of the whole tensor, one below the other; checkpoints and transfers need no more.
+tensor of a rank is some blocks of the whole tensor, one below the other; checkpoints and transfers need no
+more.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """A part of every layer: tensor parallelism by DTensor (Megatron-LM, arXiv 1909.08053).
 
-Each rank has some of the attention heads and some of the MLP's width; the sums over ranks, two a layer forward
-and two back, are torch's, put in by parallelize_module.
+Each rank has some of the attention heads and some of the MLP's width; the sums over ranks, two a layer
+forward and two back, are torch's, put in by parallelize_module.
 """
 
 from __future__ import annotations
@@ -73,7 +73,9 @@ class TensorModel:
         mesh = DeviceMesh.from_group(group, "cpu")
         gradients = self.weights.views(self.weights.gradients)
         for index, block in enumerate(module.blocks):
-            plan = {name: ColwiseParallel() for name in _COLUMNS} | {name: RowwiseParallel() for name in _ROWS}
+            plan = {name: ColwiseParallel() for name in _COLUMNS} | {
+                name: RowwiseParallel() for name in _ROWS
+            }
             # DTensors made of the vectors' views keep sharing their memory; parallelize_module leaves tensors
             # alone that are divided as it wants them, and adds what exchanges activations.
             for name in plan:
