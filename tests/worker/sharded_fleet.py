@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -113,13 +114,14 @@ class ShardedFleet:
         return time.monotonic() - began
 
     def living(self, index: int) -> list[int]:
-        """Processes that this node's supervisor, agent and rank left or run."""
-        config = str(self.root / f"sharded{index}.json").encode()
+        """Processes of this node: supervisor, agent and rank are in one session."""
+        session = self.processes[index].pid
         found = []
         for entry in Path("/proc").iterdir():
             try:
-                if entry.name.isdigit() and config in (entry / "cmdline").read_bytes().split(b"\0"):
-                    found.append(int(entry.name))
+                if entry.name.isdigit() and os.getsid(int(entry.name)) == session:
+                    state = (entry / "stat").read_text().rpartition(")")[2].split()[0]
+                    found += [int(entry.name)] if state != "Z" else []
             except OSError:
                 continue
         return found

@@ -7,9 +7,10 @@ apart (TORCH_DISABLE_SHARE_RDZV_TCP_STORE): shared, a node that comes back ends 
 from __future__ import annotations
 
 import logging
+import multiprocessing
 import os
-import sys
 from datetime import timedelta
+from multiprocessing import forkserver
 from typing import TYPE_CHECKING
 
 from torch.distributed import TCPStore
@@ -21,6 +22,7 @@ from torch.distributed.elastic.rendezvous.c10d_rendezvous_backend import C10dRen
 from torch.distributed.elastic.rendezvous.dynamic_rendezvous import DynamicRendezvousHandler, create_handler
 from torch.distributed.launcher.api import LaunchConfig, launch_agent
 
+from tailtrain.worker.sharded.entry import rank_process
 from tailtrain.worker.sharded.network import interface_of, listen_on
 from tailtrain.worker.status import log
 
@@ -79,12 +81,17 @@ def run_agent(path: Path, config: ShardedConfig, host: str) -> int:
         max_restarts=_ALWAYS,
         monitor_interval=_MONITOR_SECONDS,
         local_addr=config.address,
+        start_method="forkserver",
         logs_specs=DefaultLogsSpecs(log_dir=os.devnull),
         shutdown_timeout=_SHUTDOWN_SECONDS,
     )
-    rank = ["-m", "tailtrain.worker.sharded", "rank", "--config", str(path), "--parent", str(os.getpid())]
+    # Imports what a rank needs while the nodes find each other, and forks each start's rank from that.
+    part = "tensor" if config.strategy == "modelParallel" else "pipeline"
+    package = "tailtrain.worker.sharded"
+    multiprocessing.set_forkserver_preload([f"{package}.entry", f"{package}.{part}"])
+    forkserver.ensure_running()
     try:
-        launch_agent(launch, sys.executable, rank)
+        launch_agent(launch, rank_process, [str(path)])
     except SignalException:
         return EXIT_STOPPED
     except RendezvousError as error:

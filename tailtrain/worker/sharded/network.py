@@ -61,7 +61,7 @@ def listen_on(address: str, port: int) -> socket.socket:
 def die_with_parent(parent: int) -> None:
     """Have the kernel kill this process when its parent ends, however that ends (prctl(2)).
 
-    torchrun starts its workers in sessions of their own, so nothing else would end them after a SIGKILL.
+    Nothing else would end the agent after a SIGKILL of its supervisor.
 
     Args:
         parent: the process id that the parent said it has; if it is gone already, this process ends now.
