@@ -13,11 +13,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+
+from tailtrain.worker.model import build_model, next_byte_loss
+from tailtrain.worker.optimizer import AdamW
+from tailtrain.worker.sharded.config import load_sharded
+from tailtrain.worker.sharded.rank import text_source
+from tailtrain.worker.weights import FlatWeights
 
 ROOT = Path(__file__).parents[2]
 MODEL = {"layers": 6, "width": 32, "heads": 4, "context": 32}
 BATCH, MICROBATCHES = 8, 4
 MIB = 1 << 20
+# Two cores that do other things too need long to import torch three times.
+START = 120.0
 # A layer is 12 x 32 x 32 + 32 x 32 multiplications per token, the head 256 x 32.
 COSTS = {
     "layer_work": 13312.0, "head_work": 8192.0, "base_bytes": 320 * MIB, "layer_bytes": 300_000,
@@ -146,3 +155,26 @@ def wait_all(fleet: ShardedFleet, seconds: float) -> list[int]:
     return codes
 
 
+def reference(fleet: ShardedFleet, steps: int) -> dict[int, float]:
+    """The losses of one process that has the whole model: the mean of each round, by its last step."""
+    config = load_sharded(fleet.write(0))
+    training = config.worker.training
+    model = build_model(config.worker.model, config.worker.seed)
+    weights = FlatWeights(model, torch.device("cpu"))
+    optimizer = AdamW(weights.values, weights.decayed, training)
+    source = text_source(config)
+    rounds: dict[int, float] = {}
+    losses = []
+    for step in range(steps):
+        windows = torch.from_numpy(source.batch(step).windows).long()
+        weights.gradients.zero_()
+        loss = next_byte_loss(model, windows)
+        loss.backward()
+        losses.append(float(loss.detach()))
+        optimizer.update(
+            weights.values, weights.gradients, step * config.tokens_per_step / training.target_tokens
+        )
+        if len(losses) == config.checkpoint_steps:
+            rounds[step + 1] = sum(losses) / len(losses)
+            losses = []
+    return rounds

@@ -8,19 +8,12 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-import torch
 
-from tailtrain.worker.model import build_model, next_byte_loss
-from tailtrain.worker.optimizer import AdamW
-from tailtrain.worker.sharded.config import load_sharded
-from tailtrain.worker.sharded.rank import text_source
-from tailtrain.worker.weights import FlatWeights
-from tests.worker.sharded_fleet import ShardedFleet, wait_all
+from tests.worker.sharded_fleet import START, ShardedFleet, reference, wait_all
 
 MakeFleet = Callable[..., Any]
 MakeSharded = Callable[..., ShardedFleet]
-# Under load two cores need long to import torch three times.
-START, RECOVERY = 90.0, 60.0
+RECOVERY = 60.0
 
 
 @pytest.fixture
@@ -75,31 +68,6 @@ def test_three_unequal_nodes_learn_and_make_a_model(make_sharded: MakeSharded) -
     assert fleet.processes[1].wait(20) == 0
 
 
-def reference(fleet: ShardedFleet, steps: int) -> dict[int, float]:
-    """The losses of one process that has the whole model: the mean of each round, by its last step."""
-    config = load_sharded(fleet.write(0))
-    training = config.worker.training
-    model = build_model(config.worker.model, config.worker.seed)
-    weights = FlatWeights(model, torch.device("cpu"))
-    optimizer = AdamW(weights.values, weights.decayed, training)
-    source = text_source(config)
-    rounds: dict[int, float] = {}
-    losses = []
-    for step in range(steps):
-        windows = torch.from_numpy(source.batch(step).windows).long()
-        weights.gradients.zero_()
-        loss = next_byte_loss(model, windows)
-        loss.backward()
-        losses.append(float(loss.detach()))
-        optimizer.update(
-            weights.values, weights.gradients, step * config.tokens_per_step / training.target_tokens
-        )
-        if len(losses) == config.checkpoint_steps:
-            rounds[step + 1] = sum(losses) / len(losses)
-            losses = []
-    return rounds
-
-
 def test_lost_and_returning_nodes_change_the_cut_and_not_the_losses(make_sharded: MakeSharded) -> None:
     fleet = make_sharded(1.0, 2.0, 3.0, steps=100_000)
     fleet.start()
@@ -127,7 +95,9 @@ def test_lost_and_returning_nodes_change_the_cut_and_not_the_losses(make_sharded
         "the others train without the rendezvous host",
     )
     fleet.start(0)
-    fleet.until(lambda: layers(fleet, 0) == [0, 1], RECOVERY, "it joins the rendezvous that the next one holds")
+    fleet.until(
+        lambda: layers(fleet, 0) == [0, 1], RECOVERY, "it joins the rendezvous that the next one holds"
+    )
     done = fleet.status(1)["round"]
     fleet.until(lambda: fleet.status(1)["round"] > done, RECOVERY, "three nodes train")
     assert [fleet.stop(index) for index in range(3)] == [0, 0, 0]

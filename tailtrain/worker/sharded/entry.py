@@ -18,7 +18,7 @@ import torch.distributed as dist
 
 from tailtrain.errors import PeerError, TailtrainError, UnsupportedError
 from tailtrain.worker.sharded.config import load_sharded
-from tailtrain.worker.sharded.rank import place_from_environment, run_rank
+from tailtrain.worker.sharded.rank import place_from_environment, plain, run_rank
 from tailtrain.worker.sharded.supervisor import leave_fatal
 
 
@@ -44,8 +44,7 @@ def rank_process(path: str) -> None:
         else:
             leave_fatal(config, error)
     except (RuntimeError, TimeoutError) as error:
-        line = str(error).strip().partition("\n")[0]
-        print(f"a peer is gone, meets the others again: {line}", file=sys.stderr)
+        print(f"a peer is gone, meets the others again: {plain(error)}", file=sys.stderr)
     except Exception as error:  # noqa: BLE001 - a fault of this program would come back at every start
         traceback.print_exc()
         leave_fatal(config, error)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import time
 from dataclasses import dataclass
 from datetime import timedelta
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from tailtrain.worker.sharded.config import ShardedConfig
     from tailtrain.worker.sharded.source import BatchSource
 
+_SOURCE = re.compile(r"^\[\S*:\d+\] ")
 _STORE_SECONDS = 30.0
 _POLL_SECONDS = 0.5
 _FAREWELL_SECONDS = 10.0
@@ -90,7 +92,7 @@ def run_rank(config: ShardedConfig, place: Place) -> None:
         raise LostNodeError(
             "a node was lost and this run tolerates no loss",
             host=worker.node,
-            found=_first_line(error),
+            found=plain(error),
             fix="Bring it back and resume: the run goes on from its newest checkpoint",
         ) from error
     if place.number == 0:
@@ -226,5 +228,7 @@ def _in_words(division: dict[str, Share], names: Sequence[str]) -> str:
     return ", ".join(active + idle)
 
 
-def _first_line(error: Exception) -> str:
-    return str(error).strip().partition("\n")[0]
+def plain(error: Exception) -> str:
+    """What torch said of a lost peer, without its source files and advice."""
+    line = str(error).strip().partition("\n")[0]
+    return _SOURCE.sub("", line).partition(". ")[0]
