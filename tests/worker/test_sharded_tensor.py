@@ -25,7 +25,7 @@ def test_two_nodes_train_as_one_process_does(fleet: ShardedFleet) -> None:
     found, expected = fleet.losses(0), reference(fleet, 40)
     assert found.keys() == expected.keys() == {10, 20, 30, 40}
     assert max(abs(found[step] - loss) for step, loss in expected.items()) < 5e-5
-    assert found[40] < found[10] - 1
+    assert found[40] < found[10] - 0.5
     statuses = [fleet.status(index) for index in range(2)]
     assert [status["state"] for status in statuses] == ["finished", "finished"]
     whole = 4 * (256 * 32 + 32 * 32 + 6 * (12 * 32 * 32 + 2 * 32) + 32)

@@ -56,7 +56,7 @@ def rank_process(path: str) -> None:
 
 
 def _die_with_agent() -> None:
-    """End this process when the agent is gone: its parent is the server that forked it, which stays with it."""
+    """End this process when the agent is gone: its parent, the server that forked it, stays with it."""
     agent = parent_process()
     if agent is not None:
         wait([agent.sentinel])
