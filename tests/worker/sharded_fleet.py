@@ -47,7 +47,8 @@ class ShardedFleet:
     """
 
     def __init__(self, fleet: Any, speeds: tuple[float, ...], *, steps: int, **settings: Any) -> None:
-        self.fleet, self.size, self.root = fleet, len(speeds), fleet.root
+        self.fleet, self.size = fleet, len(speeds)
+        self.root: Path = fleet.root
         self.processes: dict[int, subprocess.Popen[bytes]] = {}
         whole: dict[str, list[Any]] = {}
         for config in fleet.configs:

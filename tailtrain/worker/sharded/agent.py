@@ -88,7 +88,7 @@ def run_agent(path: Path, config: ShardedConfig, host: str) -> int:
     # Imports what a rank needs while the nodes find each other, and forks each start's rank from that.
     part = "tensor" if config.strategy == "modelParallel" else "pipeline"
     package = "tailtrain.worker.sharded"
-    multiprocessing.set_forkserver_preload([f"{package}.entry", f"{package}.{part}"])
+    multiprocessing.set_forkserver_preload([f"{package}.{name}" for name in ("entry", "rank", part)])
     forkserver.ensure_running()
     try:
         launch_agent(launch, rank_process, [str(path)])

@@ -18,7 +18,6 @@ import torch.distributed as dist
 
 from tailtrain.errors import PeerError, TailtrainError, UnsupportedError
 from tailtrain.worker.sharded.config import load_sharded
-from tailtrain.worker.sharded.rank import place_from_environment, plain, run_rank
 from tailtrain.worker.sharded.supervisor import leave_fatal
 
 
@@ -31,6 +30,9 @@ def rank_process(path: str) -> None:
     threading.Thread(target=_die_with_agent, daemon=True).start()
     # A rank that waits in gloo for a peer runs no handler of Python's.
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    # The agent imports this module too, but has no use for what trains; the server that forks ranks has it.
+    from tailtrain.worker.sharded.rank import place_from_environment, plain, run_rank  # noqa: PLC0415
+
     config = load_sharded(Path(path))
     try:
         run_rank(config, place_from_environment())

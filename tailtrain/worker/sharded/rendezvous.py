@@ -43,7 +43,7 @@ class OrderedChooser:
         while True:
             words = hear(self._config)
             chosen = choose_host(order, own, words)
-            held = chosen in words and words[chosen].host == chosen
+            held = chosen is not None and chosen in words and words[chosen].host == chosen
             if held or chosen == order[0] or time.monotonic() >= ends:
                 return chosen
             time.sleep(_POLL_SECONDS)

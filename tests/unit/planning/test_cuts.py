@@ -126,11 +126,31 @@ def test_a_batch_is_a_whole_number_of_microbatches() -> None:
         stage_costs(MODEL, LOOP, microbatches=3)
 
 
+# The model, batch size, the stage's layers, microbatches that it keeps in flight of 4 in a batch; then the
+# peak in MiB of anonymous memory of supervisor, agent, fork server and rank over some steps and checkpoints.
+MEASURED = [
+    (ModelSettings(6, 32, 4, 32), 8, (0, 3), 2, 426),
+    (ModelSettings(8, 512, 8, 64), 8, (0, 4), 2, 775),
+    (ModelSettings(8, 512, 8, 64), 8, (4, 8), 1, 756),
+    (ModelSettings(4, 192, 4, 256), 64, (0, 2), 2, 774),
+    (ModelSettings(4, 192, 4, 256), 64, (2, 4), 1, 718),
+]
+
+
+@pytest.mark.parametrize(("model", "batch_size", "held", "in_flight", "measured"), MEASURED)
+def test_the_estimate_of_a_stages_memory_is_near_what_was_measured(
+    model: ModelSettings, batch_size: int, held: tuple[int, int], in_flight: int, measured: int
+) -> None:
+    of = stage_costs(model, LoopSettings(batch_size=batch_size), microbatches=4)
+    needed = stage_bytes(of, model.layers, *held, in_flight=in_flight) / 2**20
+    assert needed == pytest.approx(measured, rel=0.12)
+
+
 def test_a_stage_needs_less_memory_than_the_whole_model() -> None:
     model = ModelSettings(8, 640, 8, 64)
     of = stage_costs(model, LoopSettings(batch_size=4), microbatches=4)
     halves = [stage_bytes(of, 8, 0, 4, in_flight=2), stage_bytes(of, 8, 4, 8, in_flight=1)]
-    assert max(halves) < memory_needed(model, LoopSettings(batch_size=4)) / 3
+    assert max(halves) < memory_needed(model, LoopSettings(batch_size=4)) / 2
     held = of.layer_bytes * 8 + of.first_bytes + of.last_bytes
     # The tied embedding is held twice.
     assert held == 4 * 6 * (parameters(model) + 256 * 640)
