@@ -5,7 +5,7 @@ positions on average half), 256 W for the head. A node's speed is in tokens per 
 
 Memory of a stage with P parameters and b windows of T bytes in a batch, B in a microbatch:
 
-    430 MiB                 Python and torch, in the agent, in the process that ranks are forked from, and in those
+    430 MiB                 Python and torch: in the agent, in what ranks are forked from, and in the rank
     24 P bytes              weights, gradients, two moments, room for the update, room for a transfer
     8 b T W bytes           what comes from the neighbours, for all microbatches
     4 B T (22 W a layer, 8 W, and 3 x 256 for the logits on the last stage), per microbatch in flight

@@ -7,6 +7,7 @@ told in one line and in status.json, 3 a node was lost in a run that tolerates n
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from pathlib import Path
 
@@ -22,7 +23,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tailtrain.worker.sharded", description="Runs on a node.")
     parser.add_argument("command", choices=["run", "aggregate", "agent"])
     parser.add_argument("--config", type=Path, required=True, help="this node's sharded.json")
-    parser.add_argument("--host", help="of agent: the node that holds the rendezvous")
+    parser.add_argument("--report", type=int, help="of agent: the descriptor to say on that it needs a host")
     parser.add_argument("--parent", type=int, help="of agent: the process that it ends with")
     arguments = parser.parse_args()
     if arguments.parent is not None:
@@ -45,11 +46,16 @@ def _run(arguments: argparse.Namespace, config: ShardedConfig) -> int:
     if arguments.command == "agent":
         from tailtrain.worker.sharded.agent import run_agent  # noqa: PLC0415
 
-        return run_agent(arguments.config, config, arguments.host)
+        hosts = (line.strip() for line in sys.stdin)
+        return run_agent(arguments.config, config, hosts, lambda: _report(arguments.report))
     from tailtrain.worker.sharded.final import aggregate  # noqa: PLC0415
 
     aggregate(config, sys.stdin.buffer.read())
     return 0
+
+
+def _report(descriptor: int) -> None:
+    os.write(descriptor, b"\n")
 
 
 if __name__ == "__main__":

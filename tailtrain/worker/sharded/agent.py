@@ -27,6 +27,7 @@ from tailtrain.worker.sharded.network import interface_of, listen_on
 from tailtrain.worker.status import log
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
     from pathlib import Path
 
     from tailtrain.worker.sharded.config import ShardedConfig
@@ -54,21 +55,42 @@ class _Backend(C10dRendezvousBackend):  # type: ignore[misc]  # torch is untyped
         return _BACKEND
 
 
-def run_agent(path: Path, config: ShardedConfig, host: str) -> int:
+def run_agent(path: Path, config: ShardedConfig, hosts: Iterable[str], ended: Callable[[], None]) -> int:
     """Take part in starts until the run is finished; the exit code.
 
     Args:
         path: the configuration's file, for the rank.
         config: what it says.
-        host: the node that holds the rendezvous.
+        hosts: the node that holds the rendezvous, and each time that it ended the next one.
+        ended: called when a rendezvous ended before the run.
     """
-    worker = config.worker
     os.environ["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] = "1"
     os.environ["GLOO_SOCKET_IFNAME"] = interface_of(config.address)
-    os.environ["OMP_NUM_THREADS"] = str(worker.threads)
+    os.environ["OMP_NUM_THREADS"] = str(config.worker.threads)
     # Its warnings are tracebacks of what it is here for: peers that are lost.
     logging.getLogger("torch.distributed.elastic").setLevel(logging.CRITICAL)
     rendezvous_handler_registry.register(_BACKEND, _create)
+    # Imports what a rank needs while the nodes find each other, and forks each start's rank from that.
+    part = "tensor" if config.strategy == "modelParallel" else "pipeline"
+    package = "tailtrain.worker.sharded"
+    multiprocessing.set_forkserver_preload([f"{package}.{name}" for name in ("entry", "rank", part)])
+    forkserver.ensure_running()
+    try:
+        for host in hosts:
+            if _one_rendezvous(path, config, host):
+                return 0
+            # The store that it served goes with this process; the next agent can listen there again.
+            if host == config.worker.node:
+                return 1
+            ended()
+    except SignalException:
+        return EXIT_STOPPED
+    return 1
+
+
+def _one_rendezvous(path: Path, config: ShardedConfig, host: str) -> bool:
+    """Take part in the rendezvous on this host until it ends; whether the run is finished."""
+    worker = config.worker
     least = config.min_nodes if worker.training.fault_tolerance else len(config.nodes)
     launch = LaunchConfig(
         min_nodes=least,
@@ -85,19 +107,12 @@ def run_agent(path: Path, config: ShardedConfig, host: str) -> int:
         logs_specs=DefaultLogsSpecs(log_dir=os.devnull),
         shutdown_timeout=_SHUTDOWN_SECONDS,
     )
-    # Imports what a rank needs while the nodes find each other, and forks each start's rank from that.
-    part = "tensor" if config.strategy == "modelParallel" else "pipeline"
-    package = "tailtrain.worker.sharded"
-    multiprocessing.set_forkserver_preload([f"{package}.{name}" for name in ("entry", "rank", part)])
-    forkserver.ensure_running()
     try:
         launch_agent(launch, rank_process, [str(path)])
-    except SignalException:
-        return EXIT_STOPPED
     except RendezvousError as error:
         log(f"the rendezvous on {host} ended: {error}")
-        return 1
-    return 0
+        return False
+    return True
 
 
 def _create(parameters: RendezvousParameters) -> DynamicRendezvousHandler:

@@ -5,14 +5,13 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
-import sys
 import time
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from tailtrain.errors import LostNodeError, WorkerError
 from tailtrain.worker.files import canonical_json, write_atomically
+from tailtrain.worker.sharded.agent_process import AgentProcess
 from tailtrain.worker.sharded.beacon import Beacon, hear
 from tailtrain.worker.sharded.rendezvous import OrderedChooser
 from tailtrain.worker.sharded.status import ShardedStatus
@@ -28,7 +27,6 @@ if TYPE_CHECKING:
 _POLL_SECONDS = 0.2
 _LOOK_SECONDS = 1.0
 _PAUSE_SECONDS = 0.5
-_STOP_SECONDS = 8.0
 _FATAL = "fatal.json"
 
 
@@ -46,6 +44,7 @@ class Supervisor:
         self._chooser = chooser or OrderedChooser(config)
         self._status = ShardedStatus(config, start=True)
         self._stopping = False
+        self._agent: AgentProcess | None = None
         self._fatal = config.worker.run_dir / _FATAL
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._note)
@@ -69,6 +68,8 @@ class Supervisor:
             self._status.set("failed", str(error))
             raise
         finally:
+            if self._agent is not None:
+                self._agent.end()
             beacon.close()
 
     def _keep_going(self, beacon: Beacon) -> None:
@@ -80,7 +81,7 @@ class Supervisor:
                 self._status.set("waiting", f"waits for a node that may hold the rendezvous: {order}")
                 time.sleep(_LOOK_SECONDS)
                 continue
-            finished = self._one_agent(host)
+            finished = self._one_rendezvous(host)
             beacon.host = None
             self._raise_if_fatal()
             if finished:
@@ -89,23 +90,23 @@ class Supervisor:
             time.sleep(_PAUSE_SECONDS)
         self._status.set("stopped", "was told to stop; the run can be resumed")
 
-    def _one_agent(self, host: str) -> bool:
-        """Run an agent until it ends; whether the run is finished."""
-        command = [sys.executable, "-m", "tailtrain.worker.sharded", "agent"]
-        arguments = ["--config", str(self._path), "--host", host, "--parent", str(os.getpid())]
-        # torch's own words on a lost peer are stack traces; this package says it in one line.
-        environment = {**os.environ, "TORCH_CPP_LOG_LEVEL": "FATAL"}
-        agent = subprocess.Popen([*command, *arguments], stdin=subprocess.DEVNULL, env=environment)
+    def _one_rendezvous(self, host: str) -> bool:
+        """Take part in a rendezvous until it ends; whether the run is finished."""
+        agent = self._agent or AgentProcess(self._path)
+        agent.meet_at(host)
         looked = 0.0
-        while agent.poll() is None:
+        while agent.running and not agent.rendezvous_ended():
             if self._stopping or self._fatal.exists():
-                _end(agent)
+                agent.end()
                 break
             if time.monotonic() - looked > _LOOK_SECONDS:
                 self._say_what_it_waits_for(host)
                 looked = time.monotonic()
             time.sleep(_POLL_SECONDS)
-        return agent.returncode == 0 and not self._stopping
+        self._agent = agent if agent.running else None
+        if self._agent is None:
+            agent.close()
+        return agent.finished and not self._stopping
 
     def _say_what_it_waits_for(self, host: str) -> None:
         """While no rank runs here, say who is there and who is not."""
@@ -137,17 +138,6 @@ def leave_fatal(config: ShardedConfig, error: Exception) -> None:
     """From the rank to the supervisor: this node cannot go on, so it must not be started again."""
     content = {"problem": str(error), "lost_node": isinstance(error, LostNodeError)}
     write_atomically(config.worker.run_dir / _FATAL, canonical_json(content))
-
-
-def _end(agent: subprocess.Popen[bytes]) -> None:
-    """End an agent, which ends its rank; by force where it does not listen."""
-    agent.terminate()
-    try:
-        agent.wait(_STOP_SECONDS)
-    except subprocess.TimeoutExpired:
-        log("the agent did not end when told to; ended by force")
-        agent.kill()
-        agent.wait()
 
 
 def _is_alive(pid: object) -> bool:
