@@ -154,3 +154,31 @@ def test_a_node_with_other_settings_is_turned_away_by_name(make_sharded: MakeSha
     assert fleet.status(2)["message"].startswith("n2: a node has other code, data, settings or nodes")
     fleet.until(lambda: fleet.status(0)["state"] == "training", RECOVERY, "the others train")
     assert fleet.status(0)["members"] == ["n0", "n1"]
+
+
+def test_a_node_that_stands_by_takes_the_place_of_a_lost_one(make_sharded: MakeSharded) -> None:
+    # With two microbatches there are at most two stages.
+    fleet = make_sharded(2.0, 1.0, 2.0, steps=100_000, microbatches=2, checkpoint_nodes=1)
+    fleet.start()
+    fleet.until(lambda: fleet.status(0)["round"] >= 1, START, "it trains")
+    fleet.until(lambda: "n1 stands by" in fleet.status(1)["message"], 20, "the slowest stands by")
+    assert fleet.status(1)["state"] == "waiting"
+    assert layers(fleet, 1) is None
+    fleet.kill(2)
+    done = fleet.status(0)["round"]
+    fleet.until(lambda: fleet.status(0)["round"] > done, RECOVERY, "it goes on")
+    assert layers(fleet, 1) == [5, 6]
+    # It had no checkpoint: its part came from the node that has.
+    assert [fleet.stop(0), fleet.stop(1)] == [0, 0]
+    found, expected = fleet.losses(0), reference(fleet, max(fleet.losses(0)))
+    assert max(abs(found[step] - loss) for step, loss in expected.items()) < 5e-5
+
+
+def test_the_one_that_stands_by_ends_with_the_others(make_sharded: MakeSharded) -> None:
+    fleet = make_sharded(2.0, 1.0, 2.0, steps=20, microbatches=2)
+    fleet.start()
+    assert wait_all(fleet, START) == [0, 0, 0]
+    statuses = [fleet.status(index) for index in range(3)]
+    assert [status["state"] for status in statuses] == ["finished"] * 3
+    assert len({status["weights_sha256"] for status in statuses}) == 1
+    assert statuses[1]["tokens"] == 0
