@@ -182,3 +182,17 @@ def test_the_one_that_stands_by_ends_with_the_others(make_sharded: MakeSharded) 
     assert [status["state"] for status in statuses] == ["finished"] * 3
     assert len({status["weights_sha256"] for status in statuses}) == 1
     assert statuses[1]["tokens"] == 0
+
+
+def test_what_no_longer_fits_waits_for_the_lost_node_and_goes_on_with_it(make_sharded: MakeSharded) -> None:
+    fleet = make_sharded(1.0, 1.0, steps=100_000, min_nodes=1)
+    for node in fleet.common["nodes"]:
+        node["memory_bytes"] = fleet.common["costs"]["base_bytes"] + 3_000_000  # half of the model, not all
+    fleet.start()
+    fleet.until(lambda: fleet.status(0)["round"] >= 1, START, "it trains")
+    fleet.kill(1)
+    fleet.until(lambda: fleet.status(0)["state"] == "paused", RECOVERY, "it waits")
+    assert "no cut of the model into stages fits into the nodes' memory" in fleet.status(0)["message"]
+    done = fleet.status(0)["round"]
+    fleet.start(1)
+    fleet.until(lambda: fleet.status(0)["round"] > done, RECOVERY, "it goes on")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from torch.distributed import PrefixStore, TCPStore
 
-from tailtrain.errors import LostNodeError, PeerError, UnsupportedError, WorkerError
+from tailtrain.errors import LostNodeError, PeerError, UnsupportedError
 from tailtrain.partition import Stage, cut
 from tailtrain.worker.sharded.checkpoints import BEGINNING, State, ledger_from_json, state_to_json
 from tailtrain.worker.sharded.layout import Piece, stage_pieces, tensor_pieces
@@ -183,10 +183,3 @@ def _parts(config: ShardedConfig, whole: WholeModel, names: Sequence[str]) -> di
 def newest(members: Sequence[Member]) -> State:
     """The furthest state that a member has; of two versions of the same step, the first member's."""
     return max((member.state for member in members), key=lambda state: state.step)
-
-
-def refuses(error: Exception, node: str) -> bool:
-    """Whether an error is one that this node cannot get over by meeting the others again."""
-    if isinstance(error, PeerError):
-        return error.host == node
-    return isinstance(error, (UnsupportedError, WorkerError))
