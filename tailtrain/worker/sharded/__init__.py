@@ -1,0 +1,1 @@
+"""The engine of pipelineParallel and modelParallel: one model, divided among the nodes."""

@@ -1,0 +1,185 @@
+"""Who takes part: nodes that found each other say what they are and have, and agree on the cut."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from torch.distributed import PrefixStore, TCPStore
+
+from tailtrain.errors import LostNodeError, PeerError, UnsupportedError
+from tailtrain.partition import Stage, cut
+from tailtrain.worker.sharded.checkpoints import BEGINNING, State, ledger_from_json, state_to_json
+from tailtrain.worker.sharded.layout import Piece, stage_pieces, tensor_pieces
+from tailtrain.worker.sharded.network import listen_on
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from tailtrain.worker.sharded.config import ShardedConfig
+    from tailtrain.worker.sharded.layout import WholeModel
+
+PROTOCOL = 1
+_MEET_SECONDS = 30.0
+
+
+@dataclass(frozen=True)
+class Member:
+    """A node that takes part: its name, and the newest checkpoint that it has."""
+
+    node: str
+    state: State
+
+
+@dataclass(frozen=True)
+class Share:
+    """What one active member does: its layers, its parameters, and its part of each step's work."""
+
+    rank: int
+    layers: tuple[int, int]
+    pieces: tuple[Piece, ...]
+    work: float
+
+
+def open_store(address: str, port: int, *, serve: bool, timeout: float) -> TCPStore:
+    """The store over which the members of one start exchange words; it listens on this address alone.
+
+    Raises:
+        WorkerError: this node cannot listen there.
+    """
+    descriptor = listen_on(address, port).detach() if serve else None
+    return TCPStore(
+        address,
+        port,
+        is_master=serve,
+        timeout=timedelta(seconds=timeout),
+        wait_for_workers=False,
+        master_listen_fd=descriptor,
+    )
+
+
+def meet(
+    store: TCPStore, config: ShardedConfig, place: int, count: int, held: State | None
+) -> tuple[Member, ...]:
+    """The members, in the order of the configuration.
+
+    Args:
+        store: of this start.
+        config: this node's configuration.
+        place: this node's number among those that met, in no order that matters.
+        count: how many met.
+        held: the newest checkpoint here.
+
+    Raises:
+        PeerError: a node works on something else, or two have the same name. It names the node that differs
+            from most.
+    """
+    table = PrefixStore("members", store)
+    word = {
+        "protocol": PROTOCOL,
+        "digest": config.digest,
+        "node": config.worker.node,
+        "state": state_to_json(held or BEGINNING),
+    }
+    table.set(str(place), json.dumps(word))
+    table.wait([str(other) for other in range(count)], timedelta(seconds=_MEET_SECONDS))
+    words = [_read(table.get(str(other))) for other in range(count)]
+    kinds = [(said["protocol"], said["digest"]) for said in words]
+    common = max(kinds, key=kinds.count)
+    for said, kind in zip(words, kinds, strict=True):
+        if kind != common:
+            raise PeerError(
+                "a node has other code, data, settings or nodes than the others",
+                host=said["node"],
+                found=f"protocol {kind[0]}, digest {kind[1][:12]}",
+                expected=f"protocol {common[0]}, digest {common[1][:12]}",
+                fix="Deploy again, so that all have the same",
+            )
+    found = {said["node"]: Member(said["node"], said["held"]) for said in words}
+    order = [node.node for node in config.nodes if node.node in found]
+    if len(order) != count:
+        names = sorted(said["node"] for said in words)
+        raise PeerError("nodes of this run that are not what they should be", found=", ".join(names))
+    return tuple(found[name] for name in order)
+
+
+def _read(content: bytes) -> dict[str, Any]:
+    """Check and read another node's word."""
+    try:
+        raw = json.loads(content)
+        state = raw["state"]
+        held = State(
+            round=int(state["round"]),
+            step=int(state["step"]),
+            cursor=dict(state["cursor"]),
+            ledger=ledger_from_json(state["ledger"]),
+            finished=bool(state["finished"]),
+            committed_unix=float(state["committed_unix"]),
+            weights_sha256=str(state["weights_sha256"]),
+        )
+        return {
+            "protocol": int(raw["protocol"]),
+            "digest": str(raw["digest"]),
+            "node": str(raw["node"]),
+            "held": held,
+        }
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise PeerError("a node's word on itself cannot be read", found=repr(error)) from error
+
+
+def shares(config: ShardedConfig, whole: WholeModel, members: Sequence[Member]) -> dict[str, Share]:
+    """What each active member does; a member that is not in it stands by.
+
+    Raises:
+        LostNodeError: nodes are missing, in a run that tolerates no loss.
+        UnsupportedError: the model fits into the memory of no cut among these members.
+    """
+    names = [member.node for member in members]
+    missing = [node.node for node in config.nodes if node.node not in names]
+    if missing and not config.worker.training.fault_tolerance:
+        raise LostNodeError(
+            "a node is missing and this run tolerates no loss",
+            host=", ".join(missing),
+            fix="Bring it back and resume: the run goes on from its newest checkpoint",
+        )
+    layers = config.worker.model.layers
+    if config.strategy == "modelParallel":
+        return _parts(config, whole, names)
+    stages = cut(layers, config.candidates(names), config.costs, microbatches=config.microbatches)
+    return {stage.node: _share(whole, layers, names, stage) for stage in stages}
+
+
+def _share(whole: WholeModel, layers: int, names: Sequence[str], stage: Stage) -> Share:
+    pieces = stage_pieces(whole, layers, stage.start, stage.stop)
+    return Share(names.index(stage.node), (stage.start, stage.stop), pieces, stage.work)
+
+
+def _parts(config: ShardedConfig, whole: WholeModel, names: Sequence[str]) -> dict[str, Share]:
+    """Equal parts of every layer for as many members as divide the heads."""
+    heads = config.worker.model.heads
+    parts = max(count for count in range(1, len(names) + 1) if heads % count == 0)
+    layers = (0, config.worker.model.layers)
+    result = {
+        names[part]: Share(part, layers, tensor_pieces(whole, part, parts), 1.0) for part in range(parts)
+    }
+    costs, memory = config.costs, {node.node: node.memory_bytes for node in config.nodes}
+    per_rank = max(sum(piece.numel for piece in share.pieces) for share in result.values())
+    held = costs.layer_bytes * layers[1] + costs.first_bytes + costs.last_bytes
+    needed = costs.base_bytes + held * per_rank // whole.parameters
+    for name in result:
+        if needed > memory[name]:
+            raise UnsupportedError(
+                "its memory cannot hold its part of the model",
+                host=name,
+                field="ram_gb",
+                found=f"{memory[name] >> 20} MiB",
+                expected=f"{needed >> 20} MiB",
+            )
+    return result
+
+
+def newest(members: Sequence[Member]) -> State:
+    """The furthest state that a member has; of two versions of the same step, the first member's."""
+    return max((member.state for member in members), key=lambda state: state.step)

@@ -1,0 +1,251 @@
+"""What the sharded engine is made of, each alone: pieces, files, batches, credit, rendezvous, settings."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from tailtrain.errors import WorkerError
+from tailtrain.worker.config import ModelConfig
+from tailtrain.worker.model import build_model
+from tailtrain.worker.sharded.beacon import Beacon, Word, hear
+from tailtrain.worker.sharded.checkpoints import Checkpoints, State
+from tailtrain.worker.sharded.config import load_sharded
+from tailtrain.worker.sharded.files import KINDS
+from tailtrain.worker.sharded.layout import (
+    Piece,
+    WholeModel,
+    first_weights,
+    stage_pieces,
+    take,
+    tensor_pieces,
+    whole_model,
+)
+from tailtrain.worker.sharded.ledger import divided
+from tailtrain.worker.sharded.network import interface_of, listen_on
+from tailtrain.worker.sharded.rendezvous import OrderedChooser, choose_host
+from tailtrain.worker.sharded.source import TextSource
+from tailtrain.worker.sharded.transfer import _read, _write
+from tailtrain.worker.weights import FlatWeights, weights_sha256
+from tests.worker.sharded_fleet import ShardedFleet
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+MakeFleet = Callable[..., Any]
+CONFIG = ModelConfig(layers=3, width=16, heads=4, context=8)
+WHOLE = whole_model(CONFIG)
+
+
+def cuts() -> list[list[tuple[Piece, ...]]]:
+    """The model on one, two and three stages, and in two and four parts."""
+    return [
+        [stage_pieces(WHOLE, 3, 0, 3)],
+        [stage_pieces(WHOLE, 3, 0, 1), stage_pieces(WHOLE, 3, 1, 3)],
+        [stage_pieces(WHOLE, 3, index, index + 1) for index in range(3)],
+        [tensor_pieces(WHOLE, part, 2) for part in range(2)],
+        [tensor_pieces(WHOLE, part, 4) for part in range(4)],
+    ]
+
+
+@pytest.mark.parametrize("ranks", cuts())
+def test_every_value_is_answered_for_by_one_rank(ranks: list[tuple[Piece, ...]]) -> None:
+    for name, shape in WHOLE.shapes.items():
+        owners = torch.zeros(shape)
+        answering = [piece for pieces in ranks for piece in pieces if piece.name == name and not piece.copy]
+        for piece in answering:
+            for block in piece.blocks:
+                owners[block] += 1
+        assert bool((owners == 1).all()), name
+
+
+@pytest.mark.parametrize("ranks", cuts())
+def test_first_weights_are_the_same_as_of_the_whole_model(ranks: list[tuple[Piece, ...]]) -> None:
+    whole = dict(build_model(CONFIG, 17).named_parameters())
+    for pieces in ranks:
+        parts = first_weights(CONFIG, 17, pieces)
+        assert set(parts) == {piece.name for piece in pieces}
+        for piece in pieces:
+            assert parts[piece.name].shape == piece.shape
+            assert torch.equal(parts[piece.name], take(whole[piece.name].data, piece))
+
+
+def vectors_of(layout: FlatWeights, pieces: tuple[Piece, ...], sources: dict[str, torch.Tensor]) -> Any:
+    return {
+        kind: torch.cat(
+            [take(layout.views(sources[kind])[piece.name], piece).reshape(-1) for piece in pieces]
+        )
+        for kind in KINDS
+    }
+
+
+@pytest.mark.parametrize("ranks", cuts())
+def test_a_checkpoint_written_in_pieces_is_a_data_parallel_ones_files(
+    ranks: list[tuple[Piece, ...]], tmp_path: Path
+) -> None:
+    layout = FlatWeights(build_model(CONFIG, 17), torch.device("cpu"))
+    sources = {kind: torch.randn(layout.values.numel()) for kind in KINDS}
+    store = Checkpoints(tmp_path, run_id="r", whole=WHOLE, keep=2)
+    files = store.begin(0)
+    for pieces in ranks:
+        for kind, vector in vectors_of(layout, pieces, sources).items():
+            _write(files, kind, pieces, vector)
+    hashes, digest = files.finish()
+    state = State(0, 10, {"step": 10}, {}, finished=False, committed_unix=1.0, weights_sha256=digest)
+    store.publish(state, hashes)
+
+    assert digest == weights_sha256(sources["weights"])
+    path = store.weights_file(state)
+    assert torch.equal(layout.from_bytes(path.read_bytes()), sources["weights"])
+    moments = load_file(path.with_name("optimizer.safetensors"))
+    assert all(torch.equal(moments[kind], sources[kind]) for kind in ("first", "second"))
+
+    assert store.newest(pytest.fail) == state
+    read = store.open(state)
+    for other in cuts():
+        for pieces in other:
+            for kind, vector in vectors_of(layout, pieces, sources).items():
+                assert torch.equal(_read(read, kind, pieces), vector)
+
+
+def write_checkpoint(store: Checkpoints, number: int, whole: WholeModel = WHOLE) -> State:
+    files = store.begin(number)
+    files.tensor("weights", next(iter(whole.shapes)))[:] = number
+    hashes, digest = files.finish()
+    state = State(number, number, {}, {}, finished=False, committed_unix=1.0, weights_sha256=digest)
+    store.publish(state, hashes)
+    return state
+
+
+def test_the_oldest_checkpoints_go_and_a_damaged_one_is_named(tmp_path: Path) -> None:
+    store = Checkpoints(tmp_path, run_id="r", whole=WHOLE, keep=2)
+    states = [write_checkpoint(store, number) for number in range(3)]
+    (tmp_path / ".round-000009.1").mkdir()  # what a killed rank left
+    assert sorted(path.name for path in tmp_path.glob("round-*")) == ["round-000001", "round-000002"]
+    path = store.weights_file(states[2])
+    path.write_bytes(path.read_bytes()[:-1] + b"x")
+    told: list[str] = []
+    assert store.newest(told.append) == states[1]
+    assert "a checkpoint is damaged" in told[0]
+    assert "using the one before" in told[0]
+    write_checkpoint(store, 3)
+    assert not list(tmp_path.glob(".round-*"))
+    assert Checkpoints(tmp_path, run_id="another", whole=WHOLE, keep=2).newest(told.append) is None
+
+
+def test_a_batch_follows_from_its_step_alone() -> None:
+    texts = [b"abcdefgh" * count for count in range(1, 9)]
+    one, other = (TextSource(texts, batch_size=4, context=8, seed=3) for _ in range(2))
+    ahead = {step: one.batch(step) for step in range(30)}
+    for step in (29, 3, 17, 3):
+        assert np.array_equal(other.batch(step).windows, ahead[step].windows)
+    assert ahead[0].windows.shape == (4, 9)
+    windows_in_an_epoch = (sum(len(text) + 1 for text in texts) - 1) // 8
+    whole = TextSource(texts, batch_size=windows_in_an_epoch, context=8, seed=3)
+    assert whole.batch(0).records == whole.batch(1).records == len(texts)
+    assert not np.array_equal(whole.batch(0).windows, whole.batch(1).windows)
+
+
+def test_too_little_text_is_said() -> None:
+    with pytest.raises(WorkerError, match="too little text"):
+        TextSource([b"ab"], batch_size=1, context=8, seed=1)
+
+
+@pytest.mark.parametrize(("total", "weights"), [(7, [1.0, 1.0, 1.0]), (15360, [1.0, 2.0, 3.6]), (0, [1.0])])
+def test_credit_sums_to_what_was_done(total: int, weights: list[float]) -> None:
+    parts = divided(total, weights)
+    assert sum(parts) == total
+    whole = sum(weights)
+    assert all(abs(part - total * weight / whole) < 1 for part, weight in zip(parts, weights, strict=True))
+
+
+ORDER = ("a", "b", "c")
+
+
+@pytest.mark.parametrize(
+    ("own", "words", "host"),
+    [
+        ("a", {}, "a"),
+        ("b", {}, "b"),
+        ("b", {"a": None}, "a"),
+        ("c", {"b": None}, "b"),
+        ("a", {"b": "b", "c": "b"}, "b"),  # one that came back joins what took its place
+        ("c", {"b": "a"}, "b"),  # what b thinks of a, which is gone, does not count
+        ("c", {"a": "a", "b": "b"}, "a"),
+        ("d", {"e": None}, None),
+    ],
+)
+def test_the_first_that_lives_holds_the_rendezvous(
+    own: str, words: dict[str, str | None], host: str | None
+) -> None:
+    said = {node: Word(node, held) for node, held in words.items()}
+    assert choose_host(ORDER, own, said) == host
+
+
+def test_supervisors_hear_each_other(make_fleet: MakeFleet) -> None:
+    fleet = ShardedFleet(make_fleet(3), (1.0, 1.0, 1.0), steps=1)
+    configs = [load_sharded(fleet.write(index)) for index in range(3)]
+    first, second = Beacon(configs[0]), Beacon(configs[1])
+    try:
+        second.host = "n1"
+        assert hear(configs[0]) == {"n1": Word("n1", "n1")}
+        assert hear(configs[2]) == {"n0": Word("n0", None), "n1": Word("n1", "n1")}
+        assert OrderedChooser(configs[2]).choose() == "n1"
+    finally:
+        first.close()
+        second.close()
+    began = time.monotonic()
+    assert hear(configs[0]) == {}
+    assert time.monotonic() - began < 2
+
+
+def test_the_interface_of_an_address_is_found_or_missed_by_name() -> None:
+    assert interface_of("127.0.0.1") == "lo"
+    assert interface_of("127.5.5.5") == "lo"
+    with pytest.raises(WorkerError, match=r"192\.0\.2\.77: no network interface carries"):
+        interface_of("192.0.2.77")
+    with pytest.raises(WorkerError, match="cannot listen"):
+        listen_on("192.0.2.77", 45009)
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "message"),
+    [
+        ("strategy", "dataParallel", "expected pipelineParallel or modelParallel"),
+        ("min_nodes", 3, "at most 2"),
+        ("microbatches", 3, "a divisor of 8"),
+        ("rendezvous_order", [], "at least one"),
+        ("rendezvous_order", ["n9"], "nodes of the run"),
+        ("beacon_port", 45003, "another port"),
+        ("checkpoint_steps", 0, "a whole number from 1 up"),
+        ("extra", 1, "nobody knows this setting"),
+    ],
+)
+def test_settings_that_cannot_work_are_refused(
+    make_fleet: MakeFleet, field: str, value: Any, message: str
+) -> None:
+    fleet = ShardedFleet(make_fleet(2), (1.0, 1.0), steps=1)
+    fleet.common[field] = value
+    with pytest.raises(WorkerError, match=message):
+        load_sharded(fleet.write(0))
+
+
+def test_heads_and_data_must_fit_the_strategy(make_fleet: MakeFleet) -> None:
+    fleet = ShardedFleet(make_fleet(3), (1.0, 1.0, 1.0), steps=1, strategy="modelParallel")
+    with pytest.raises(WorkerError, match="divides the 4 heads"):
+        load_sharded(fleet.write(0))
+    fleet = ShardedFleet(make_fleet(2), (1.0, 1.0), steps=1)
+    path = fleet.write(0)
+    chunk = fleet.fleet.configs[0]["data"][0]["ranges"].pop()
+    assert chunk
+    other = load_sharded(fleet.write(0)).digest
+    fleet.fleet.configs[0]["data"][0]["ranges"].append(chunk)
+    assert load_sharded(fleet.write(0)).digest != other
+    assert json.loads(path.read_bytes())["port"] == 45003
