@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 from tests.lab.pair import CHUNKS, CONFIG, Pair
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
 CONTROL_ADDRESS = "100.64.0.1"
@@ -65,9 +65,13 @@ class Trio(Pair):
 
     def wait_for_round(self, number: int, seconds: float = 120) -> None:
         """Until the primary has averaged this round."""
+        self.wait_for(lambda rounds: any(each["round"] >= number for each in rounds), seconds)
+
+    def wait_for(self, wanted: Callable[[list[dict[str, Any]]], bool], seconds: float = 400) -> None:
+        """Until this holds of the rounds as the primary wrote them down."""
         deadline = time.monotonic() + seconds
-        while not any(entry["round"] >= number for entry in self.progress(HOSTS[0])):
-            assert time.monotonic() < deadline, "no such round"
+        while not wanted(rounds := self.progress(HOSTS[0])):
+            assert time.monotonic() < deadline, rounds[-1:]
             time.sleep(0.5)
 
     def declare_small_data_set(self) -> int:
