@@ -11,6 +11,7 @@ from tailtrain.planning.carried import (
     records_moved,
     run_at_hand,
 )
+from tailtrain.planning.choices import declared_choices
 from tailtrain.planning.departed import DepartedFound, departed_plan
 from tailtrain.planning.distribution import distribution_of
 from tailtrain.planning.hardware import require_supported
@@ -103,10 +104,11 @@ def make_plan(
         quotas=quotas,
         placements=placements,
         spans={dataset.domain: spans_of(dataset, placements[dataset.domain]) for dataset in datasets}
-        if settings.training.data_sharding
+        if settings.shares_data
         else {},
         data=distribution_of(settings, shares.weights, datasets, placements, answers, paths),
         storage=storage,
+        choices=declared_choices(settings),
         quorum=quorum_of(len(nodes)) if settings.training.fault_tolerance else len(nodes),
         primary_run=primary.run if primary else RunState(),
         everyone=everyone,
@@ -143,7 +145,7 @@ def make_plan(
         datasets=tuple(datasets),
         placements=fleet.placements,
         moved=records_moved(fleet.placements, shares.owned, answers),
-        least_moved=least_moved(quotas, shares.owned, answers) if settings.training.data_sharding else {},
+        least_moved=least_moved(quotas, shares.owned, answers) if settings.shares_data else {},
         material=material,
         hosts=tuple(hosts),
         quorum=fleet.quorum,

@@ -58,7 +58,7 @@ def owned_now(
             for node in nodes
             if node.hostname in answers
         }
-        if settings.training.data_sharding:
+        if settings.shares_data:
             chunks = [Chunk(chunk.sha256, chunk.rows) for chunk in dataset.train]
             ranges = {name: tuple(own) for name, own in disjoint(chunks, list(ranges), ranges).items()}
         found[dataset.domain] = {name: own for name, own in ranges.items() if own}
@@ -76,7 +76,7 @@ def placements_of(
     placements: dict[str, Placement] = {}
     for dataset in datasets:
         chunks = [Chunk(chunk.sha256, chunk.rows) for chunk in dataset.train]
-        if settings.training.data_sharding:
+        if settings.shares_data:
             placements[dataset.domain] = place(chunks, quotas[dataset.domain], owned[dataset.domain])
         else:
             everything = tuple(Range(chunk.sha256, 0, chunk.rows) for chunk in chunks)

@@ -102,7 +102,8 @@ def settings_of(settings: Settings) -> dict[str, str | int | float | bool | None
     flat |= {f"model.{name}": value for name, value in asdict(settings.model).items()}
     flat |= {f"training.{name}": value for name, value in asdict(settings.loop).items()}
     flat |= {f"storage.{name}": value for name, value in asdict(settings.storage).items()}
-    sections = ("training", "datasets", "model", "loop", "storage")
+    flat |= {f"engine.{name}": value for name, value in asdict(settings.engine).items()}
+    sections = ("training", "datasets", "model", "loop", "storage", "engine")
     flat |= {
         field.name: getattr(settings, field.name) for field in fields(settings) if field.name not in sections
     }
@@ -132,9 +133,7 @@ def _datasets(plan: Plan) -> Iterator[DatasetEntry]:
             trained_on=dataset.train_records,
             held_out=dataset.heldout_records,
             chunks=len(dataset.train) + len(dataset.heldout),
-            shared_out=sum(host.quotas[domain] for host in plan.hosts)
-            if plan.settings.training.data_sharding
-            else None,
+            shared_out=sum(host.quotas[domain] for host in plan.hosts) if plan.settings.shares_data else None,
             moved=plan.moved.get(domain),
             least_moved=plan.least_moved.get(domain),
         )

@@ -118,7 +118,7 @@ def _unknown(host: HostPlan, plan: Plan, gate: Gate) -> Unknown | None:
     if host.unreachable is None:
         return None
     answers = "the next plan shows what is there, and it gets what it lacks"
-    if plan.settings.training.data_sharding:
+    if plan.settings.shares_data:
         answers += f"; its {sum(host.quotas.values()):,} records wait for it"
     left = f"{gate.reachable} of {gate.nodes} nodes are left, {gate.needed} are needed"
     if host.node.hostname == gate.primary:

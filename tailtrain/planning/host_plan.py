@@ -20,6 +20,7 @@ from tailtrain.planning.work import HostContext, actions_of, sources_of
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from tailtrain.planning.choices import Choices
     from tailtrain.planning.datasets import PlannedDataset
     from tailtrain.planning.distribution import Distribution
     from tailtrain.planning.node_config import FleetSpans, NodeLimits, Peer
@@ -57,6 +58,7 @@ class Fleet:
     spans: Mapping[str, FleetSpans]
     data: Distribution
     storage: PlannedStorage | None
+    choices: Choices
     quorum: int
     primary_run: RunState
     everyone: bool
@@ -182,6 +184,8 @@ def _texts(
         spans=fleet.spans,
         rclone=layout.rclone(fleet.material.locks[lock]),
         storage=fleet.storage,
+        choices=fleet.choices,
+        code=fleet.material.code_id,
     )
     config = fleet.templates.render_worker(name, document)
     wanted = [(layout.CONFIG, "0640", layout.ACCOUNT, config)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from dataclasses import asdict, dataclass
 from functools import cached_property
@@ -12,6 +13,7 @@ from tailtrain.planning import layout
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from tailtrain.planning.choices import Choices
     from tailtrain.planning.datasets import PlannedDataset
     from tailtrain.planning.placement import Placement
     from tailtrain.planning.plan import Material
@@ -123,6 +125,8 @@ def worker_document(
     spans: Mapping[str, FleetSpans],
     rclone: str,
     storage: PlannedStorage | None,
+    choices: Choices,
+    code: str,
 ) -> dict[str, object]:
     """The document that `worker.json` holds for one node.
 
@@ -138,9 +142,13 @@ def worker_document(
         spans: the same in few words, for all nodes; none where every node has all data.
         rclone: its path there.
         storage: the backend; None where there is none.
+        choices: what the plan decided about rounds and averagings.
+        code: the id of the worker's code.
     """
     loop = asdict(settings.loop)
     seed = loop.pop("seed")
+    loop["round_seconds"] = choices.round_seconds
+    loop["averaging_timeout_seconds"] = choices.averaging_timeout_seconds
     return {
         "run_id": run_id,
         "node": me.node,
@@ -151,12 +159,26 @@ def worker_document(
         "usable_cores": limits.usable_cores,
         "state_dir": layout.STATE_DIR,
         "model": asdict(settings.model),
-        "training": loop | {"fault_tolerance": settings.training.fault_tolerance},
+        "training": loop
+        | {
+            "fault_tolerance": settings.training.fault_tolerance,
+            "checkpoint_rounds": settings.engine.checkpoint_rounds,
+            "steps_per_round": settings.engine.steps_per_round if settings.engine.deterministic else 0,
+        },
         "coordination": {
             "protocol": settings.training.coordination_protocol.value,
             "address": me.address,
             "port": me.port,
             "quorum": quorum,
+            "all_each": choices.all_each,
+            "compression": choices.compression,
+            "reducers": dict(choices.reducers),
+            "gossip": layout.SERF_CONFIG if settings.gossips else None,
+            "made_of": {
+                "code": code,
+                "data": _digest([dataset.manifest_id for dataset in datasets]),
+                "plan": _digest(settings.as_json()),
+            },
             "peers": OtherPeers(peer.document for peer in peers if peer.node != me.node),
         },
         "data": [
@@ -182,6 +204,11 @@ def worker_document(
         },
         "validation": {"bytes_per_domain": settings.validation_bytes_per_domain},
     }
+
+
+def _digest(value: object) -> str:
+    """16 digits that differ where the value does."""
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:16]
 
 
 CHUNK_SERVER_MEMORY = 256 << 20

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tailtrain.planning import layout
+from tailtrain.planning.choices import declared_choices
 from tailtrain.planning.datasets import PlannedChunk, PlannedDataset
 from tailtrain.planning.hardware import DEFAULT_NICE, GIB
 from tailtrain.planning.memory import require_memory
@@ -72,6 +73,8 @@ def check_templates(templates: Templates, declared: Declared, material: Material
             },
             rclone=layout.rclone(material.locks[lock]),
             storage=storage,
+            choices=declared_choices(settings),
+            code=material.code_id,
         )
         with problems.gathered():
             templates.render_worker(name, document)

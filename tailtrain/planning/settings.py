@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, fields
-from typing import Any, TypeVar
+from dataclasses import asdict, dataclass
+from typing import Any
 
 from tailtrain.errors import DeclarationError
+from tailtrain.planning.engine_settings import EngineSettings, engine_settings
 from tailtrain.planning.settings_errors import unknown, wrong
+from tailtrain.planning.settings_numbers import number_section
 from tailtrain.planning.storage_settings import StorageSettings, storage_settings
 from tailtrain.spec import (
     CoordinationProtocol,
@@ -35,7 +36,8 @@ class ModelSettings:
 class LoopSettings:
     """The training loop: local rounds of equal seconds, then an averaging weighted by tokens.
 
-    `target_tokens` counts the fleet's committed tokens (bytes of text); seconds are wall-clock seconds.
+    `target_tokens` counts the fleet's committed tokens (bytes of text); seconds are wall-clock seconds, and
+    `round_seconds` 0 leaves a round's length to the topology optimizer.
     `outer_learning_rate` 1 with `outer_momentum` 0 is the plain weighted mean; other values are DiLoCo's
     outer Nesterov step (arXiv 2311.08105).
     """
@@ -69,8 +71,24 @@ class Settings:
     keep_runs: int
     replicas: int
     storage: StorageSettings
+    engine: EngineSettings
     wheels: str | None
     package_index: str | None
+
+    @property
+    def data_parallel(self) -> bool:
+        """Whether every node trains the whole model."""
+        return self.training.distribution_strategy is DistributionStrategy.DATA_PARALLEL
+
+    @property
+    def shares_data(self) -> bool:
+        """Whether each node has a share of the data; where the model is divided, all read the same."""
+        return self.training.data_sharding and self.data_parallel
+
+    @property
+    def gossips(self) -> bool:
+        """Whether Serf holds the membership."""
+        return self.training.coordination_protocol is CoordinationProtocol.ENE_GOSSIP
 
     def as_json(self) -> dict[str, object]:
         """The part that decides what a run is, as plain values."""
@@ -80,7 +98,8 @@ class Settings:
             "validation_bytes_per_domain": self.validation_bytes_per_domain,
             "strategy": self.training.distribution_strategy.value,
             "protocol": self.training.coordination_protocol.value,
-            "data_sharding": self.training.data_sharding,
+            "data_sharding": self.shares_data,
+            "engine": asdict(self.engine),
         }
 
 
@@ -103,13 +122,13 @@ _PLAIN: dict[str, tuple[object, str]] = {
     "keep_runs": (2, "a whole number from 0 to 1000"),
     "replicas": (2, "a whole number from 1 to 1000"),
     "storage": ({}, "a dictionary"),
+    "engine": ({}, "a dictionary"),
     "wheels": (None, "a folder of wheels, or None"),
     "package_index": (None, "the address of a package index, http(s)://..., or None"),
 }
 SETTINGS = frozenset(_PLAIN)
 """The names that group data may set."""
 
-T = TypeVar("T")
 MOST_HELD_OUT = 0.5
 MOST_KEPT_RUNS = 1000
 MOST_REPLICAS = 1000
@@ -119,28 +138,6 @@ _OWN_PREFIXES = ("_", "ssh_", "tailscale_")
 _DOMAIN = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,62}")
 _PATH = re.compile(r"[^\0]+")
 _INDEX = re.compile(r"(https?|file)://[^\s\0]+")
-
-# The least and the most of each number, both allowed; the worker holds its configuration to the same.
-# Those of whole numbers are whole. Where a number only has to be above zero, the least is the next one to it.
-_POSITIVE = math.ulp(0.0)
-_LIMITS: dict[str, tuple[float, float]] = {
-    "model.layers": (1, 256),
-    "model.width": (8, 16_384),
-    "model.heads": (1, 256),
-    "model.context": (8, 65_536),
-    "training.target_tokens": (1, 2**63 - 1),
-    "training.round_seconds": (_POSITIVE, 86_400.0),
-    "training.batch_size": (1, 65_536),
-    "training.learning_rate": (_POSITIVE, 1_000.0),
-    "training.weight_decay": (0.0, 1_000.0),
-    "training.warmup_steps": (0, 2**63 - 1),
-    "training.seed": (0, 2**63 - 1),
-    "training.averaging_timeout_seconds": (5.0, 86_400.0),
-    "training.outer_learning_rate": (_POSITIVE, 1_000.0),
-    "training.outer_momentum": (0.0, math.nextafter(1.0, 0.0)),
-    "training.start_timeout_seconds": (_POSITIVE, 86_400.0),
-    "training.keep_checkpoints": (2, 1_000_000),
-}
 
 
 def parse_settings(data: Mapping[str, object]) -> Settings:
@@ -161,7 +158,7 @@ def parse_settings(data: Mapping[str, object]) -> Settings:
             _number(get, "heldout_fraction", lambda value: 0 <= value <= MOST_HELD_OUT)
         ),
         "model": lambda: _model(get["model"]),
-        "loop": lambda: _section(LoopSettings, "training", get["training"]),
+        "loop": lambda: number_section(LoopSettings, "training", get["training"]),
         "validation_bytes_per_domain": lambda: _number(
             get, "validation_bytes_per_domain", lambda value: value >= 1, whole=True
         ),
@@ -179,6 +176,7 @@ def parse_settings(data: Mapping[str, object]) -> Settings:
         ),
         "replicas": lambda: _number(get, "replicas", lambda value: 1 <= value <= MOST_REPLICAS, whole=True),
         "storage": lambda: storage_settings(get["storage"]),
+        "engine": lambda: engine_settings(get["engine"]),
         "wheels": lambda: _text_or_none(get, "wheels", _PATH),
         "package_index": lambda: _text_or_none(get, "package_index", _INDEX),
     }
@@ -207,7 +205,7 @@ def _training(get: Mapping[str, Any]) -> TrainingConfiguration:
 
 
 def _model(value: object) -> ModelSettings:
-    model = _section(ModelSettings, "model", value)
+    model = number_section(ModelSettings, "model", value)
     if model.width % model.heads:
         raise wrong("model.width", model.width, f"a multiple of heads ({model.heads})")
     return model
@@ -247,35 +245,3 @@ def _datasets(value: object) -> tuple[tuple[str, str], ...]:
         if not isinstance(file, str) or not _PATH.fullmatch(file):
             raise wrong(f"datasets.{domain}", file, "the path of a parquet file")
     return tuple(value.items())
-
-
-def _section(cls: type[T], section: str, value: object) -> T:
-    if not isinstance(value, Mapping):
-        raise wrong(section, value, "a dictionary")
-    known: dict[str, Any] = {field.name: field.default for field in fields(cls)}  # type: ignore[arg-type]
-    problems = Problems()
-    for name, found in value.items():
-        with problems.gathered():
-            known[name] = _of_section(section, name, found, known)
-    problems.raise_if_any()
-    return cls(**known)
-
-
-def _of_section(section: str, name: object, found: Any, known: Mapping[str, Any]) -> float:
-    """A number of a section, of the type of its default."""
-    if not isinstance(name, str) or name not in known:
-        raise unknown(str(name), f"{section}.{name}", known, None)
-    least, most = _LIMITS[f"{section}.{name}"]
-    whole = isinstance(known[name], int)
-    fits = isinstance(found, int if whole else (int, float)) and not isinstance(found, bool)
-    # Not a number compares as false with both limits.
-    if not fits or not least <= found <= most:
-        raise wrong(f"{section}.{name}", found, _expected(whole=whole, least=least, most=most))
-    return found if whole else float(found)
-
-
-def _expected(*, whole: bool, least: float, most: float) -> str:
-    if whole:
-        return f"a whole number from {least} to {most}"
-    lower = "above 0" if least == _POSITIVE else f"from {least:g}"
-    return f"a number {lower}, {'below 1' if most < 1 else f'at most {most:g}'}"

@@ -52,7 +52,7 @@ def shares_of(
         dataset.domain: dict(
             zip(weights, apportion(dataset.train_records, list(weights.values())), strict=True)
         )
-        if settings.training.data_sharding
+        if settings.shares_data
         else dict.fromkeys(weights, dataset.train_records)
         for dataset in datasets
     }

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 
 from tailtrain.errors import WorkerError
 from tailtrain.worker.config_reader import Section
+from tailtrain.worker.coordination_config import CoordinationConfig, read_coordination
 from tailtrain.worker.data_config import (
-    LAST_PORT,
     NAME,
     DomainConfig,
     StorageConfig,
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 _RUN_ID = re.compile(r"[0-9a-f]{16}")
-_PEER_ID = re.compile(r"[1-9A-HJ-NP-Za-km-z]{20,80}")
 
 
 @dataclass(frozen=True)
@@ -41,7 +40,10 @@ class ModelConfig:
 
 @dataclass(frozen=True)
 class TrainingConfig:
-    """How one node trains and when the run ends. Times are in seconds, `target_tokens` counts the fleet's."""
+    """How one node trains and when the run ends. Times are in seconds, `target_tokens` counts the fleet's.
+
+    `steps_per_round` is 0 where rounds go by the clock; otherwise the run is deterministic.
+    """
 
     batch_size: int
     learning_rate: float
@@ -55,28 +57,8 @@ class TrainingConfig:
     start_timeout_seconds: float
     keep_checkpoints: int
     fault_tolerance: bool
-
-
-@dataclass(frozen=True)
-class Peer:
-    """Another node of the run."""
-
-    node: str
-    role: str
-    address: str
-    port: int
-    peer_id: str
-
-
-@dataclass(frozen=True)
-class CoordinationConfig:
-    """Where this node listens and whom it works with. `quorum` counts this node too."""
-
-    protocol: str
-    address: str
-    port: int
-    quorum: int
-    peers: tuple[Peer, ...]
+    checkpoint_rounds: int
+    steps_per_round: int
 
 
 @dataclass(frozen=True)
@@ -108,6 +90,11 @@ class WorkerConfig:
     def centralized(self) -> bool:
         """Whether the primary alone reduces."""
         return self.coordination.protocol == "centralized"
+
+    @property
+    def gossips(self) -> bool:
+        """Whether Serf holds the membership, and pairs average between the rounds of all."""
+        return self.coordination.protocol == "eneGossip"
 
     @property
     def sharded(self) -> bool:
@@ -164,7 +151,7 @@ def _worker(top: Section, sha256: str) -> WorkerConfig:
         state_dir=top.absolute_path("state_dir"),
         model=_model(top.section("model")),
         training=_training(top.section("training")),
-        coordination=_coordination(top.section("coordination")),
+        coordination=read_coordination(top.section("coordination")),
         data=tuple(read_domain(section) for section in top.sections("data")),
         storage=read_storage(top.section("storage")),
         validation_bytes_per_domain=validation.integer("bytes_per_domain", 1),
@@ -230,32 +217,10 @@ def _training(section: Section) -> TrainingConfig:
         start_timeout_seconds=section.number("start_timeout_seconds", above=0.0),
         keep_checkpoints=section.integer("keep_checkpoints", 2),
         fault_tolerance=section.flag("fault_tolerance"),
+        checkpoint_rounds=section.integer("checkpoint_rounds", 1),
+        steps_per_round=section.integer("steps_per_round", 0),
     )
     section.end()
     if training.outer_momentum >= 1.0:
         raise section.bad("outer_momentum", training.outer_momentum, "a number from 0 to below 1")
     return training
-
-
-def _coordination(section: Section) -> CoordinationConfig:
-    coordination = CoordinationConfig(
-        protocol=section.one_of("protocol", "decentralized", "centralized"),
-        address=section.address("address"),
-        port=section.integer("port", 1, LAST_PORT),
-        quorum=section.integer("quorum", 1),
-        peers=tuple(_peer(peer) for peer in section.sections("peers")),
-    )
-    section.end()
-    return coordination
-
-
-def _peer(section: Section) -> Peer:
-    peer = Peer(
-        node=section.text("node", NAME, "a host name"),
-        role=section.one_of("role", "primary", "compute"),
-        address=section.address("address"),
-        port=section.integer("port", 1, LAST_PORT),
-        peer_id=section.text("peer_id", _PEER_ID, "a libp2p peer id"),
-    )
-    section.end()
-    return peer

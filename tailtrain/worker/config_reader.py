@@ -90,6 +90,13 @@ class Section:
             raise self.bad(name, value, "an absolute path")
         return Path(value)
 
+    def absolute_path_or_none(self, name: str) -> Path | None:
+        """A path from the root, or nothing."""
+        if self._raw.get(name, 0) is None:
+            del self._raw[name]
+            return None
+        return self.absolute_path(name)
+
     def address(self, name: str) -> str:
         """One IPv4 address; never the address that means all."""
         value = self.take(name)

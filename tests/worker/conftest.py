@@ -149,10 +149,13 @@ class Fleet:
                     "batch_size": 4, "learning_rate": 0.01, "weight_decay": 0.1, "warmup_steps": 5,
                     "round_seconds": 2.0, "averaging_timeout_seconds": 15.0, "target_tokens": 100_000_000,
                     "outer_learning_rate": 1.0, "outer_momentum": 0.0, "start_timeout_seconds": 60.0,
-                    "keep_checkpoints": 2, "fault_tolerance": True, **training,
+                    "keep_checkpoints": 2, "fault_tolerance": True, "checkpoint_rounds": 1,
+                    "steps_per_round": 0, **training,
                 },
                 "coordination": {
                     "protocol": protocol, "address": f"{block}.{index + 1}", "port": 45001, "quorum": quorum,
+                    "all_each": 1, "compression": "none", "reducers": {}, "gossip": None,
+                    "made_of": {"code": "c0de", "data": "da7a", "plan": "91a9"},
                     "peers": [
                         {
                             "node": f"n{other}", "role": "compute" if other else "primary",

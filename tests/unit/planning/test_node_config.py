@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 import pytest
@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tailtrain.errors import DeclarationError
+from tailtrain.planning.choices import declared_choices
 from tailtrain.planning.node_config import FleetSpans, NodeLimits, Peer, Spans, worker_document
 from tailtrain.planning.placement import Range
 from tailtrain.planning.settings import parse_settings
@@ -62,6 +63,8 @@ def document(text: str, number: float = 12.0) -> dict[str, object]:
         },
         rclone=text,
         storage=PlannedStorage(text, text, (text,)),
+        choices=replace(declared_choices(settings), compression=text, reducers={text: number}),
+        code=text,
     )
 
 

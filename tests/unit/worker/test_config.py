@@ -38,6 +38,8 @@ GOOD: dict[str, Any] = {
         "outer_momentum": 0.0,
         "start_timeout_seconds": 180.0,
         "keep_checkpoints": 2,
+        "checkpoint_rounds": 1,
+        "steps_per_round": 0,
         "fault_tolerance": True,
     },
     "coordination": {
@@ -45,6 +47,11 @@ GOOD: dict[str, Any] = {
         "address": "100.64.0.2",
         "port": 45001,
         "quorum": 2,
+        "all_each": 1,
+        "compression": "none",
+        "reducers": {},
+        "gossip": None,
+        "made_of": {"code": "c0de", "data": "da7a", "plan": "91a9"},
         "peers": [
             {
                 "node": "architect",
@@ -141,7 +148,11 @@ def test_a_good_file_is_read_as_it_stands(tmp_path: Path) -> None:
         ("training/fault_tolerance", 1, r"training\.fault_tolerance: .*true or false"),
         ("training/keep_checkpoints", 1, r"training\.keep_checkpoints: .*from 2"),
         ("training/averaging_timeout_seconds", 1.0, r"training\.averaging_timeout_seconds"),
-        ("coordination/protocol", "eneGossip", r"coordination\.protocol: .*decentralized or centralized"),
+        (
+            "coordination/protocol",
+            "gossip",
+            r"coordination\.protocol: .*decentralized or centralized or eneGossip",
+        ),
         ("coordination/address", "0.0.0.0", r"coordination\.address: .*not all addresses"),  # noqa: S104
         ("coordination/address", "qfox", r"coordination\.address: .*IPv4"),
         ("coordination/port", 70000, r"coordination\.port: .*from 1 to 65535"),
