@@ -12,6 +12,7 @@ from tailtrain.spec import CoordinationProtocol, DistributionStrategy, TrainingC
 RUNNABLE = {
     (DistributionStrategy.DATA_PARALLEL, CoordinationProtocol.DECENTRALIZED),
     (DistributionStrategy.DATA_PARALLEL, CoordinationProtocol.CENTRALIZED),
+    (DistributionStrategy.DATA_PARALLEL, CoordinationProtocol.ENE_GOSSIP),
 }
 
 _ONE_ORDER = (

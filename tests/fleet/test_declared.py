@@ -284,7 +284,8 @@ def test_data_of_the_command_line_override_group_data(declare: Declare) -> None:
 
 def test_what_this_version_cannot_carry_out_is_refused_by_name(declare: Declare) -> None:
     found = refused(
-        declare(training=TRAINING.replace("decentralized", "eneGossip")), "dataParallel with eneGossip"
+        declare(training=f'{TRAINING}distribution_strategy = "pipelineParallel"\n'),
+        "pipelineParallel with decentralized",
     )
     assert found["kind"] == "UnsupportedError"
 

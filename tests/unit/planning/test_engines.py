@@ -11,7 +11,7 @@ from tailtrain.planning.engines import require_runnable
 from tailtrain.planning.settings import parse_settings
 from tailtrain.spec import CoordinationProtocol, DistributionStrategy, StorageBackend, TrainingConfiguration
 
-RUNS = {("dataParallel", "decentralized"), ("dataParallel", "centralized")}
+RUNS = {("dataParallel", "decentralized"), ("dataParallel", "centralized"), ("dataParallel", "eneGossip")}
 CELLS = list(product(DistributionStrategy, CoordinationProtocol, StorageBackend))
 
 
