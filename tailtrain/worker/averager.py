@@ -2,14 +2,11 @@
 
 Written against hivemind 1.1.12, which the lock pins. What is changed, and why:
 
-- The mean itself is sent back, not its difference from what a node sent: `t + (mean - t)` rounds differently
-  on each node, and nodes that should agree would differ in their last bits.
-- All or nothing. If a peer fails in between, hivemind averages the rest of the vector without it, or leaves
-  parts as they were, differently on each node. Here whoever loses a peer gives up at once, which the others
-  notice and do too, and nothing is written until all parts have arrived: it fails for all and is tried again.
+- The all-reduce is exact, and all or nothing (`all_reduce`): nothing is written until all parts have arrived.
 - Only peers that the configuration names may join, be joined, or download the state (libp2p has proved their
   peer ids when the connection opened), and only with a message that passes the checks.
-- Group size and round are set for each averaging without a new averager process.
+- Group size, least group size, round and meeting place are set for each averaging without a new averager
+  process.
 
 What comes over the network is protobuf, and msgpack inside it (hivemind.utils.serializer.MSGPackSerializer:
 its extension types are tuples, tensor descriptions and table entries); tensors are raw numbers with a dtype
@@ -19,20 +16,21 @@ and a shape (hivemind.compression). hivemind pickles between its own processes o
 from __future__ import annotations
 
 import asyncio
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, AsyncIterator  # noqa: UP035 - hivemind knows streams by this name
 
 from hivemind.averaging import DecentralizedAverager
-from hivemind.averaging.allreduce import AllreduceException, AllReduceRunner
+from hivemind.averaging.allreduce import AllreduceException
 from hivemind.averaging.key_manager import GroupKeyManager
-from hivemind.averaging.partition import BannedException
-from hivemind.compression import deserialize_torch_tensor, serialize_torch_tensor
+from hivemind.compression import deserialize_torch_tensor
 from hivemind.p2p import P2PContext, PeerID
 from hivemind.proto import averaging_pb2
 from hivemind.utils import MPFuture, get_dht_time
-from hivemind.utils.asyncio import aiter_with_timeout, amap_in_executor, as_aiter, azip
+from hivemind.utils.asyncio import aiter_with_timeout, as_aiter, azip
 from hivemind.utils.streaming import combine_from_streaming
 
 from tailtrain.errors import PeerError
+from tailtrain.worker.all_reduce import ExactRunner
 from tailtrain.worker.ledger import Contribution, read_contribution
 
 if TYPE_CHECKING:
@@ -48,69 +46,21 @@ _EMPTY_LOOK_SECONDS = 0.1
 _CLOCK_LIMIT_SECONDS = 600.0  # an averaging's wait included; the next round's end follows from arrivals
 
 
-class _ExactRunner(AllReduceRunner):  # type: ignore[misc]  # hivemind is untyped
-    """An all-reduce whose reducers answer with the mean instead of the difference from it."""
+@dataclass(frozen=True)
+class Meeting:
+    """Where a node meets those that it averages with.
 
-    def __init__(self, **options: Any) -> None:
-        super().__init__(**options)
-        self.tensor_part_container.return_deltas = False
+    Attributes:
+        number: the round.
+        bits: the place, zeros and ones; only nodes with the same bits and round meet.
+        least: with how many nodes the group averages when the time is up.
+        most: with how many it does not wait any longer.
+    """
 
-    async def _communicate_with_peer(self, peer_id: PeerID) -> None:
-        if peer_id == self.peer_id:
-            await self._average_own_parts()
-            return
-        try:
-            await super()._communicate_with_peer(peer_id)
-        except Exception:
-            self._give_up()
-            raise
-
-    async def _average_own_parts(self) -> None:
-        peer_index = self.ordered_peer_ids.index(self.peer_id)
-        sender_index = self.sender_peer_ids.index(self.peer_id)
-        for part_index, part in enumerate(self.parts_for_local_averaging):
-            mean = await self.tensor_part_reducer.accumulate_part(
-                sender_index, part_index, part, weight=self.weight
-            )
-            self.tensor_part_container.register_processed_part(peer_index, part_index, mean)
-
-    async def _ban_sender(self, peer_id: PeerID) -> None:
-        await super()._ban_sender(peer_id)
-        self._give_up()
-
-    def _give_up(self) -> None:
-        """A peer failed: end at once, which ends the streams to all others, so that they end too."""
-        if not self._future.done():
-            self.finalize(exception=AllreduceException("a peer failed while averaging"))
-            self._future.exception()  # it is told by the averaging that ends; asyncio need not repeat it
-
-    async def _accumulate_parts_streaming(
-        self, stream: AsyncIterator[averaging_pb2.AveragingData], sender_index: int
-    ) -> AsyncIterator[averaging_pb2.AveragingData]:
-        part_index = 0
-        try:
-            loop = asyncio.get_running_loop()
-            async for part, weight, compression in amap_in_executor(
-                lambda msg: (
-                    deserialize_torch_tensor(msg.tensor_part),
-                    msg.weight,
-                    msg.tensor_part.compression,
-                ),
-                stream,
-                max_prefetch=self.tensor_part_container.prefetch,
-            ):
-                try:
-                    mean = await self.tensor_part_reducer.accumulate_part(
-                        sender_index, part_index, part, weight=weight
-                    )
-                except BannedException:
-                    break
-                part_index += 1
-                answer = await loop.run_in_executor(None, serialize_torch_tensor, mean, compression)
-                yield averaging_pb2.AveragingData(code=averaging_pb2.AVERAGED_PART, tensor_part=answer)
-        finally:
-            if part_index != self.tensor_part_reducer.num_parts:
-                await self._ban_sender(self.sender_peer_ids[sender_index])
+    number: int
+    bits: str
+    least: int
+    most: int
 
 
 class _PacedKeyManager(GroupKeyManager):  # type: ignore[misc]  # hivemind is untyped
@@ -148,12 +98,10 @@ class Averager(DecentralizedAverager):  # type: ignore[misc]  # hivemind is unty
 
     # In this node's main process.
 
-    def set_round(self, number: int, group_size: int) -> None:
-        """From now on look only for peers in this round, and stop looking when `group_size` are together."""
+    def meet(self, meeting: Meeting) -> None:
+        """From now on look only for peers that are at this meeting."""
         future = MPFuture()
-        self._outer_pipe.send(
-            ("_set_round", [], {"number": number, "group_size": group_size, "future": future})
-        )
+        self._outer_pipe.send(("_meet", [], {"meeting": meeting, "future": future}))
         future.result()
 
     def download_state(self, peer: PeerID, timeout: float) -> tuple[Any, list[torch.Tensor]] | None:
@@ -173,13 +121,13 @@ class Averager(DecentralizedAverager):  # type: ignore[misc]  # hivemind is unty
 
     # In the averager's process.
 
-    async def _set_round(self, number: int, group_size: int, future: MPFuture) -> None:
+    async def _meet(self, meeting: Meeting, future: MPFuture) -> None:
         matchmaking = self._matchmaking
-        self._round = number
-        # Peers meet under a key with the round in it, so different rounds never mix.
-        matchmaking.group_key_manager = _PacedKeyManager(self.dht, self.prefix, f"{number:b}", None)
-        matchmaking.target_group_size = group_size
-        matchmaking.potential_leaders.target_group_size = group_size
+        self._round = meeting.number
+        matchmaking.group_key_manager = _PacedKeyManager(self.dht, self.prefix, meeting.bits, None)
+        matchmaking.min_group_size = meeting.least
+        matchmaking.target_group_size = meeting.most
+        matchmaking.potential_leaders.target_group_size = meeting.most
         future.set_result(None)
 
     async def _download_state(self, peer: bytes, future: MPFuture) -> None:
@@ -278,7 +226,7 @@ class Averager(DecentralizedAverager):  # type: ignore[misc]  # hivemind is unty
         **options: Any,
     ) -> None:
         group_id = group_info.group_id if group_id is None else group_id
-        runner = _ExactRunner(
+        runner = ExactRunner(
             p2p=self._p2p,
             servicer_type=type(self),
             prefix=self.prefix,

@@ -25,7 +25,7 @@ from torch import Tensor
 from tailtrain.errors import PeerError, WorkerError
 from tailtrain.worker import table_tasks
 from tailtrain.worker.announcements import Announcement, read_announcement
-from tailtrain.worker.averager import Averager
+from tailtrain.worker.averager import Averager, Meeting
 from tailtrain.worker.exchange import Averaged, SharedState
 from tailtrain.worker.ledger import PROTOCOL, Contribution, read_contribution
 from tailtrain.worker.status import log
@@ -39,8 +39,10 @@ if TYPE_CHECKING:
 
 _MATCHMAKING_SECONDS = 3.0  # how long a group waits for a member that is announced but does not come
 _REQUEST_SECONDS = 2.4  # below the above, or matchmaking can lock up (hivemind's own warning)
+_PART_SECONDS = (
+    4.0  # how long a part of the fleet waits for its members: above matchmaking's, or it is no try
+)
 _TABLE_SECONDS = 5.0  # one look-up or store in the table, at most
-_INTRODUCTION_SECONDS = 3.0
 _START_SECONDS = 120.0  # a tenth of a core needs its time
 _NO_TOKENS_WEIGHT = 1e-6  # hivemind wants a positive weight; beside whole tokens it changes no float32 bit
 
@@ -124,6 +126,7 @@ class Swarm:
             blacklist_time=1.0,  # hivemind's own grows without limit, and a returning primary stays unseen
             backoff_rate=1.0,
         )
+        self._least = max(2, own.quorum if training.fault_tolerance else len(config.nodes))
         timeout = training.averaging_timeout_seconds
         self._members = {peer_id: node for node, (peer_id, _) in self._addresses.items()}
         self._members[self._dht.peer_id] = config.node
@@ -137,7 +140,6 @@ class Swarm:
             prefix=f"tailtrain-{PROTOCOL}-{config.run_id}",
             client_mode=self._client,
             target_group_size=len(config.nodes),
-            min_group_size=max(2, own.quorum if training.fault_tolerance else len(config.nodes)),
             initial_group_bits="0",
             min_matchmaking_time=_MATCHMAKING_SECONDS,
             request_timeout=_REQUEST_SECONDS,
@@ -151,7 +153,7 @@ class Swarm:
         return {
             peer.node
             for peer in self._config.coordination.peers
-            if not self._config.centralized or peer.role == "primary"
+            if peer.role == "primary" or not self._config.centralized
         }
 
     def clock_offset(self, node: str) -> float | None:
@@ -177,8 +179,7 @@ class Swarm:
             for node, (peer_id, address) in self._addresses.items()
             if node in wanted
         ]
-        if targets:
-            self._dht.run_coroutine(partial(table_tasks.introduce, targets=targets), return_future=True)
+        self._dht.run_coroutine(partial(table_tasks.introduce, targets=targets), return_future=True)
 
     def announce(self, said: Announcement, *, wait: bool = False) -> None:
         """Tell all peers; waits until they know only where asked to."""
@@ -226,21 +227,29 @@ class Swarm:
                 log(f"ignored: {error}")
         return view
 
-    def average(self, vector: Tensor, own: Contribution, group_size: int) -> Attempt:
+    def average(self, vector: Tensor, own: Contribution, group_size: int, bits: str | None = None) -> Attempt:
         """Begin to average `vector` with the peers that are in the same round.
 
         Args:
             vector: this node's weights, on the host.
             own: what this node brings; its tokens are its weight.
             group_size: how many nodes are expected, this one included.
+            bits: where a part of the fleet meets: only nodes with the same bits average then, two at least,
+                and nobody is waited for long. Without them all meet, the quorum at least.
         """
         with self._averager.get_tensors() as (shared,):
             shared.copy_(vector)
-        self._averager.set_round(own.round, max(2, group_size))
+        most = max(2, group_size)
+        if bits is None:  # the round is in the key that peers meet under, so different rounds never mix
+            meeting = Meeting(own.round, f"{own.round:b}", self._least, most)
+            timeout = self._config.training.averaging_timeout_seconds
+        else:
+            meeting, timeout = Meeting(own.round, bits, 2, most), _PART_SECONDS
+        self._averager.meet(meeting)
         control = self._averager.step(
             gather=own.to_message(self._shards),
             weight=float(own.tokens) or _NO_TOKENS_WEIGHT,
-            timeout=self._config.training.averaging_timeout_seconds,
+            timeout=timeout,
             allow_retries=False,
             wait=False,
         )

@@ -25,10 +25,13 @@ ROOT = Path(__file__).parents[2]
 def average(make_fleet: Callable[..., Any]) -> Iterator[Callable[..., Any]]:
     processes: list[subprocess.Popen[bytes]] = []
 
-    def run(fleet: Any, tokens: list[int], size: int) -> tuple[list[Path], list[subprocess.Popen[bytes]]]:
+    def run(
+        fleet: Any, tokens: list[int], size: int, groups: list[str] | None = None
+    ) -> tuple[list[Path], list[subprocess.Popen[bytes]]]:
         outs = [fleet.root / f"mean{index}" for index in range(fleet.size)]
         for index, count in enumerate(tokens):
             arguments = [str(fleet.write_config(index)), str(count), str(size), str(outs[index])]
+            arguments += [groups[index]] if groups else []
             processes.append(
                 subprocess.Popen(
                     [sys.executable, str(Path(__file__).with_name("average_once.py")), *arguments],
@@ -48,9 +51,12 @@ def average(make_fleet: Callable[..., Any]) -> Iterator[Callable[..., Any]]:
         process.wait()
 
 
-def _weighted_mean(tokens: list[int], size: int) -> np.ndarray[Any, np.dtype[np.float64]]:
-    vectors = [vector_of(f"n{index}", size).numpy().astype(np.float64) for index in range(len(tokens))]
-    return np.average(vectors, axis=0, weights=tokens)
+def _weighted_mean(
+    tokens: list[int], size: int, members: list[int] | None = None
+) -> np.ndarray[Any, np.dtype[np.float64]]:
+    chosen = list(range(len(tokens))) if members is None else members
+    vectors = [vector_of(f"n{index}", size).numpy().astype(np.float64) for index in chosen]
+    return np.average(vectors, axis=0, weights=[tokens[index] for index in chosen])
 
 
 @pytest.mark.parametrize("protocol", ["decentralized", "centralized"])
@@ -66,6 +72,26 @@ def test_the_mean_is_weighted_by_tokens_and_the_same_to_the_bit(
     np.testing.assert_allclose(
         np.frombuffer(contents[0], np.float32), _weighted_mean(tokens, size), atol=2e-6
     )
+
+
+def test_pairs_meet_by_their_bits_and_a_partner_that_never_comes_is_not_waited_for(
+    make_fleet: Callable[..., Any], average: Callable[..., Any]
+) -> None:
+    """n0 with n1, n2 with n3; n4 was told to meet n0, which does not know of it. The quorum is for all."""
+    tokens, size = [100, 3_000, 70_001, 5, 60], 100_000
+    fleet = make_fleet(5, quorum=5, averaging_timeout_seconds=60.0)
+    outs, processes = average(fleet, tokens, size, ["n0,n1", "n0,n1", "n2,n3", "n2,n3", "n0,n4"])
+    assert [process.wait(60) for process in processes] == [0] * 5
+    contents = [out.read_bytes() for out in outs[:4]]
+    assert contents[0] == contents[1] != contents[2] == contents[3]
+    for members in ([0, 1], [2, 3]):
+        for index in members:
+            mean = np.fromfile(outs[index], np.float32)
+            np.testing.assert_allclose(mean, _weighted_mean(tokens, size, members), atol=2e-6)
+    assert "no group came together in time" in Path(f"{outs[4]}.error").read_text()
+    # Not the averaging timeout of 60 s.
+    waited = Path(f"{outs[4]}.error").stat().st_mtime - Path(f"{outs[4]}.begun").stat().st_mtime
+    assert waited < 15
 
 
 def test_a_member_killed_while_averaging_is_in_the_mean_entirely_or_not_at_all(
@@ -84,7 +110,6 @@ def test_a_member_killed_while_averaging_is_in_the_mean_entirely_or_not_at_all(
     groups = [Path(f"{out}.group").read_text().split() for out in outs[:2]]
     assert groups[0] == groups[1]
     members = [int(node[1:]) for node in groups[0]]
-    vectors = [vector_of(f"n{index}", size).numpy().astype(np.float64) for index in members]
-    expected = np.average(vectors, axis=0, weights=[tokens[index] for index in members])
+    expected = _weighted_mean(tokens, size, members)
     for out in outs[:2]:
         np.testing.assert_allclose(np.fromfile(out, np.float32), expected, atol=2e-6)
