@@ -52,7 +52,7 @@ def declared_fleet(inventory: Inventory) -> Declared:
     problems.found += _misplaced(inventory)
     with problems.gathered():
         settings = [_at_home(parse_settings({**inventory.data, **inventory.override_data}))]
-        require_runnable(settings[0].training)
+        require_runnable(settings[0])
         require_remote(settings[0].training, settings[0].storage)
     problems.raise_if_any()
     logins = {host.name: _login(host) for host in inventory}

@@ -1,46 +1,57 @@
-"""Which strategy runs under which coordination in this version.
+"""Which strategy runs under which coordination: DESIGN's map of engines.
 
-The table is DESIGN's map of engines. A cell that does not train yet is refused when the plan is made, by
-name, together with the nearest setting that works.
+Two of its nine cells are refused, when the plan is made: by name, with the reason and the nearest setting
+that works. What depends on the fleet (round trips, speeds, memory, heads) is looked at in `division`.
 """
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from tailtrain.errors import UnsupportedError
 from tailtrain.spec import CoordinationProtocol, DistributionStrategy, TrainingConfiguration
 
-RUNNABLE = {
-    (DistributionStrategy.DATA_PARALLEL, CoordinationProtocol.DECENTRALIZED),
-    (DistributionStrategy.DATA_PARALLEL, CoordinationProtocol.CENTRALIZED),
-    (DistributionStrategy.DATA_PARALLEL, CoordinationProtocol.ENE_GOSSIP),
-}
-
-_ONE_ORDER = (
-    "its ranks need one agreed order, and no decentralized trainer of this kind is maintained; "
-    "this cell stays refused"
-)
+if TYPE_CHECKING:
+    from tailtrain.planning.settings import Settings
 
 
-def require_runnable(training: TrainingConfiguration) -> None:
-    """Refuse what this version cannot carry out.
+def require_runnable(settings: Settings) -> None:
+    """Refuse what cannot be carried out.
 
     Raises:
         UnsupportedError: naming the setting, its value and the nearest one that works.
     """
+    training = settings.training
     strategy, protocol = training.distribution_strategy, training.coordination_protocol
-    if (strategy, protocol) not in RUNNABLE:
-        never = (
-            strategy is not DistributionStrategy.DATA_PARALLEL
-            and protocol is CoordinationProtocol.DECENTRALIZED
-        )
+    if not settings.data_parallel and protocol is CoordinationProtocol.DECENTRALIZED:
         raise UnsupportedError(
-            _ONE_ORDER if never else "this cell of the engine table does not train in this version",
+            f"{strategy.value} needs one agreed order of its ranks and one place where they meet, "
+            "which decentralized coordination does not have",
             field="distribution_strategy, coordination_protocol",
             found=f"{strategy.value} with {protocol.value}",
-            expected="dataParallel with decentralized or centralized",
-            fix='Set distribution_strategy = "dataParallel" and coordination_protocol = "decentralized"'
-            " in group_data/all.py",
+            expected=f"{strategy.value} with eneGossip or centralized, or dataParallel",
+            fix='Set coordination_protocol = "eneGossip" in group_data/all.py: it replaces the meeting place'
+            " when its node is lost",
         )
+    exact = (DistributionStrategy.DATA_PARALLEL, CoordinationProtocol.CENTRALIZED)
+    if settings.engine.deterministic and (strategy, protocol) != exact:
+        raise UnsupportedError(
+            "runs are the same to the bit only where one node adds up whole models in a fixed order",
+            field="engine.deterministic",
+            found=f"True with {strategy.value} and {protocol.value}",
+            expected="dataParallel and centralized",
+            fix='Set coordination_protocol = "centralized" and distribution_strategy = "dataParallel" in'
+            " group_data/all.py, or leave deterministic out",
+        )
+    require_methods(training)
+
+
+def require_methods(training: TrainingConfiguration) -> None:
+    """Refuse methods of sharing work out that are not carried out.
+
+    Raises:
+        UnsupportedError: naming the setting, its value and the one that works.
+    """
     for field, found, works in (
         ("resource_allocation", training.resource_allocation, "declared_cores"),
         ("load_balancing", training.load_balancing, "static"),

@@ -86,4 +86,4 @@ def test_every_setting_that_group_data_shows_is_one_and_the_defaults_of_the_read
     values: dict[str, object] = {}
     exec((CHECKOUT / "group_data" / "all.py").read_text(encoding="utf-8"), values)  # noqa: S102 - our own file
     settings = parse_settings({name: value for name, value in values.items() if not name.startswith("__")})
-    require_runnable(settings.training)
+    require_runnable(settings)

@@ -17,7 +17,7 @@ def settings_in(text: str) -> dict[str, object]:
 
 def test_it_runs_as_it_is() -> None:
     settings = parse_settings(settings_in(training_text()))
-    require_runnable(settings.training)
+    require_runnable(settings)
     assert dict(settings.datasets).keys() == {"natural", "coding"}
 
 
