@@ -9,6 +9,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from tailtrain.planning import layout
+from tailtrain.spec import HEALTH_WEIGHTED
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -164,6 +165,7 @@ def worker_document(
             "fault_tolerance": settings.training.fault_tolerance,
             "checkpoint_rounds": settings.engine.checkpoint_rounds,
             "steps_per_round": settings.engine.steps_per_round if settings.engine.deterministic else 0,
+            "health_weighted": settings.training.load_balancing == HEALTH_WEIGHTED,
         },
         "coordination": {
             "protocol": settings.training.coordination_protocol.value,

@@ -42,7 +42,8 @@ class ModelConfig:
 class TrainingConfig:
     """How one node trains and when the run ends. Times are in seconds, `target_tokens` counts the fleet's.
 
-    `steps_per_round` is 0 where rounds go by the clock; otherwise the run is deterministic.
+    `steps_per_round` is 0 where rounds go by the clock; otherwise the run is deterministic. With
+    `health_weighted` a node of health h trains h of a round's time (eneGossip).
     """
 
     batch_size: int
@@ -59,6 +60,7 @@ class TrainingConfig:
     fault_tolerance: bool
     checkpoint_rounds: int
     steps_per_round: int
+    health_weighted: bool
 
 
 @dataclass(frozen=True)
@@ -219,6 +221,7 @@ def _training(section: Section) -> TrainingConfig:
         fault_tolerance=section.flag("fault_tolerance"),
         checkpoint_rounds=section.integer("checkpoint_rounds", 1),
         steps_per_round=section.integer("steps_per_round", 0),
+        health_weighted=section.flag("health_weighted"),
     )
     section.end()
     if training.outer_momentum >= 1.0:

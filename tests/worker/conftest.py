@@ -150,7 +150,7 @@ class Fleet:
                     "round_seconds": 2.0, "averaging_timeout_seconds": 15.0, "target_tokens": 100_000_000,
                     "outer_learning_rate": 1.0, "outer_momentum": 0.0, "start_timeout_seconds": 60.0,
                     "keep_checkpoints": 2, "fault_tolerance": True, "checkpoint_rounds": 1,
-                    "steps_per_round": 0, **training,
+                    "steps_per_round": 0, "health_weighted": True, **training,
                 },
                 "coordination": {
                     "protocol": protocol, "address": f"{block}.{index + 1}", "port": 45001, "quorum": quorum,

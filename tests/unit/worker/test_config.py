@@ -40,6 +40,7 @@ GOOD: dict[str, Any] = {
         "keep_checkpoints": 2,
         "checkpoint_rounds": 1,
         "steps_per_round": 0,
+        "health_weighted": True,
         "fault_tolerance": True,
     },
     "coordination": {
