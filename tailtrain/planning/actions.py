@@ -66,6 +66,8 @@ def make_plan(
     """The plan for a fleet; the same inputs always give the same plan.
 
     Args:
+    gossip_key: bytes = b"",
+    round_trips: RoundTrips | None = None,
         declared: nodes and settings.
         datasets: what the manifests say.
         material: ids of code and environment.
@@ -79,6 +81,8 @@ def make_plan(
     Raises:
         DeclarationError: naming every host about which something does not fit, before anything is changed.
     """
+        gossip_key: the fleet's, where Serf holds the membership.
+        round_trips: between nodes; None where the plan does not depend on them.
     settings, nodes = declared.settings, declared.nodes
     answers = {name: answer for name, answer in observed.items() if isinstance(answer, Observation)}
     problems = Problems()
@@ -123,6 +127,7 @@ def make_plan(
                 if isinstance(answer, Observation)
                 else HostPlan(
                     node=node,
+        gossip_key=gossip_key,
                     unreachable=answer.reason,
                     share=share.raw,
                     quotas={domain: quota[node.hostname] for domain, quota in quotas.items()},

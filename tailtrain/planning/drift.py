@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from tailtrain.planning.observed import Observation
     from tailtrain.planning.parts import FileChange
     from tailtrain.planning.receipt import Receipt
+    from tailtrain.planning.serf_plan import SerfPlan
     from tailtrain.spec import NetworkNode
 
 _GIB = 2**30
@@ -29,7 +30,11 @@ _RUNNING = ("active", "activating", "reloading")
 
 
 def drift_of(
-    node: NetworkNode, answer: Observation, wanted: Sequence[FileChange], asked: Collection[str]
+    node: NetworkNode,
+    answer: Observation,
+    wanted: Sequence[FileChange],
+    asked: Collection[str],
+    serf: SerfPlan | None = None,
 ) -> Iterator[Drift]:
     """Everything on a host that is not as its receipt says.
 
@@ -38,6 +43,7 @@ def drift_of(
         answer: what its probe answered.
         wanted: the small files that it should have, whether or not it has them so.
         asked: the chunks that the probe looked for, all those of the declared data sets.
+        serf: what the host's agent is to be; None where it is to have none.
     """
     receipt = answer.receipt
     if receipt is None:
@@ -45,8 +51,10 @@ def drift_of(
     yield from _hardware(node, answer, receipt)
     yield from _parts(answer, receipt)
     yield from _files(answer, receipt, {change.path: change for change in wanted})
+    yield from _secrets(answer, receipt, serf)
     yield from _unit(answer, receipt)
-    yield from _server(answer, receipt)
+    yield from _servers(answer, receipt)
+    yield from _debian_unit(answer, receipt)
     yield from _drop_ins(answer)
     yield from _chunks(answer, receipt, asked)
 
@@ -116,19 +124,44 @@ def _unit(answer: Observation, receipt: Receipt) -> Iterator[Drift]:
         )
 
 
-def _server(answer: Observation, receipt: Receipt) -> Iterator[Drift]:
-    """The chunk server runs from the day that its unit was applied."""
-    unit = answer.units.get(layout.CHUNKS_UNIT, UnitState())
-    applied = f"{layout.UNIT_DIR}/{layout.CHUNKS_UNIT}" in receipt.files
-    if applied and unit.active not in _RUNNING:
-        since = f" since {unit.since}" if unit.since else ""
-        yield Drift(layout.CHUNKS_UNIT, "started", f"{unit.active}{since}", "running")
+def _secrets(answer: Observation, receipt: Receipt, serf: SerfPlan | None) -> Iterator[Drift]:
+    """Files of which hosts answer nothing but a hash, the permissions and the owner."""
+    for file in serf.files if serf else ():
+        applied = receipt.files.get(file.path)
+        found, _, mode = answer.secrets.get(file.path, "").partition(" ")
+        if applied is None or (found, mode) == (applied, layout.SECRET_MODE):
+            continue
+        if found == applied:
+            yield Drift(file.path, layout.SECRET_MODE, mode, layout.SECRET_MODE)
+            continue
+        when = answer.modified.get(file.path)
+        written = f"{found[:12]}, written {when}" if when else found[:12]
+        was = f"{applied[:12]}, {_applied(receipt)}"
+        yield Drift(file.path, was, written if found else "missing", file.sha256[:12])
+
+
+def _servers(answer: Observation, receipt: Receipt) -> Iterator[Drift]:
+    """The chunk server and the Serf agent run from the day that their units were applied."""
+    for name in (layout.CHUNKS_UNIT, layout.SERF_UNIT):
+        unit = answer.units.get(name, UnitState())
+        applied = f"{layout.UNIT_DIR}/{name}" in receipt.files
+        if applied and unit.active not in _RUNNING:
+            since = f" since {unit.since}" if unit.since else ""
+            yield Drift(name, "started", f"{unit.active}{since}", "running")
+
+
+def _debian_unit(answer: Observation, receipt: Receipt) -> Iterator[Drift]:
+    """What was masked stays masked while ours is there."""
+    unit = answer.units.get(layout.DEBIAN_SERF_UNIT, UnitState())
+    if f"{layout.UNIT_DIR}/{layout.SERF_UNIT}" in receipt.files and not unit.masked:
+        found = "running" if unit.active in _RUNNING else "not masked"
+        yield Drift(layout.DEBIAN_SERF_UNIT, "masked", found, "masked")
 
 
 def _drop_ins(answer: Observation) -> Iterator[Drift]:
     """Somebody's own changes to our units. They are left alone: who made them meant them."""
     for unit, state in answer.units.items():
-        for path in state.drop_ins:
+        for path in state.drop_ins if unit in layout.UNITS else ():
             yield Drift(unit, "as its own file says", f"changed by {path}", "nothing beside its own file")
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from tailtrain.planning import layout
@@ -15,6 +15,7 @@ from tailtrain.planning.parts import FileChange, Preflight, counted
 from tailtrain.planning.plan import HostPlan, Material
 from tailtrain.planning.pruning import removals_of
 from tailtrain.planning.receipt import Receipt
+from tailtrain.planning.serf_plan import missing_packages, serf_plan
 from tailtrain.planning.work import HostContext, actions_of, sources_of
 
 if TYPE_CHECKING:
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from tailtrain.planning.observed import Observation, RunState
     from tailtrain.planning.placement import Placement
     from tailtrain.planning.receipt import Login
+    from tailtrain.planning.serf_plan import SerfPlan
     from tailtrain.planning.settings import Settings
     from tailtrain.planning.storage_plan import PlannedStorage
     from tailtrain.planning.templates import Templates
@@ -43,6 +45,7 @@ class Fleet:
     """What is the same for every host of a plan.
 
     `everyone` says that all declared hosts answered; `logins` names every host that has something of ours.
+    `gossip_key` is the fleet's, empty where Serf is not used.
     """
 
     nodes: Sequence[NetworkNode]
@@ -63,6 +66,7 @@ class Fleet:
     primary_run: RunState
     everyone: bool
     logins: Mapping[str, Login]
+    gossip_key: bytes = field(repr=False)
 
     @property
     def finished(self) -> bool:
@@ -81,7 +85,9 @@ def plan_of_host(fleet: Fleet, node: NetworkNode, answer: Observation, share: in
     settings = fleet.settings
     require_memory(name, limits.memory_bytes, settings.model, settings.loop, device=limits.device)
     lock = fleet.material.lock_for(limits.device, answer.environments)
-    texts = _texts(fleet, name, answer, lock, limits)
+    me = next(peer for peer in fleet.peers if peer.node == name)
+    serf = serf_plan(settings, me, fleet.peers, limits, fleet.gossip_key)
+    texts = _texts(fleet, me, answer, lock, limits, serf)
     config_sha256 = next(sha256_of(change.after) for change in texts if change.path == layout.CONFIG)
     files = tuple(
         change
@@ -128,6 +134,8 @@ def plan_of_host(fleet: Fleet, node: NetworkNode, answer: Observation, share: in
         storage=fleet.storage,
         finished=fleet.finished,
         primary_run=fleet.primary_run,
+        serf=serf,
+        protocol=settings.training.coordination_protocol.value,
     )
     sent = sum(delivery.chunk.bytes for delivery in deliveries if delivery.sent)
     fetched = sum(chunk.bytes for chunk in chunks) - sent
@@ -146,7 +154,7 @@ def plan_of_host(fleet: Fleet, node: NetworkNode, answer: Observation, share: in
         lock=lock,
         notes=notes,
         actions=actions,
-        missing_packages=answer.missing_packages,
+        missing_packages=missing_packages(answer, serf),
         files=files,
         chunks=chunks,
         deliveries=deliveries,
@@ -154,7 +162,7 @@ def plan_of_host(fleet: Fleet, node: NetworkNode, answer: Observation, share: in
         manifests=manifests,
         config_sha256=config_sha256,
         preflight=_preflight(node, answer, needed_space(chunks)),
-        drift=tuple(drift_of(node, answer, texts, fleet.data.sizes)),
+        drift=tuple(drift_of(node, answer, texts, fleet.data.sizes, serf)),
         moves=moves,
         seconds_to_send=sent / rate + fetched / _ASSUMED_RATE["direct"],
         send_rate=", ".join(dict.fromkeys(speeds)),
@@ -162,16 +170,17 @@ def plan_of_host(fleet: Fleet, node: NetworkNode, answer: Observation, share: in
         goes_on=not fleet.finished and not keys & {"start", "restart"},
         removals=removals,
         wanted_chunks=wanted_names,
-        receipt=_receipt(fleet, name, answer, texts, lock),
+        receipt=_receipt(fleet, name, answer, texts, lock, serf),
         old_receipt=answer.receipt,
+        serf=serf,
     )
 
 
 def _texts(
-    fleet: Fleet, name: str, answer: Observation, lock: str, limits: NodeLimits
+    fleet: Fleet, me: Peer, answer: Observation, lock: str, limits: NodeLimits, serf: SerfPlan | None
 ) -> tuple[FileChange, ...]:
     """All text files that a host should have, whether or not it has them so."""
-    me = next(peer for peer in fleet.peers if peer.node == name)
+    name = me.node
     document = worker_document(
         run_id=fleet.run_id,
         me=me,
@@ -192,7 +201,8 @@ def _texts(
     if fleet.storage and fleet.storage.ca_text is not None:
         wanted.append((layout.STORAGE_CA, "0644", "root", fleet.storage.ca_text))
     values = unit_values(fleet.material, lock, limits, fleet.settings, me, fleet.peers)
-    for unit in layout.UNITS:
+    values["serf_digest"] = serf.digest if serf else ""
+    for unit in layout.units(gossips=fleet.settings.gossips):
         text = fleet.templates.render_unit(unit, name, values)
         wanted.append((f"{layout.UNIT_DIR}/{unit}", "0644", "root", text))
     return tuple(
@@ -243,14 +253,22 @@ def _interrupted(answer: Observation, run_id: str) -> str:
     return f"run {run.run_id} in {where}: it is given up, its files stay; run {run_id} starts untrained"
 
 
-def _receipt(fleet: Fleet, name: str, answer: Observation, texts: Sequence[FileChange], lock: str) -> Receipt:
+def _receipt(
+    fleet: Fleet,
+    name: str,
+    answer: Observation,
+    texts: Sequence[FileChange],
+    lock: str,
+    serf: SerfPlan | None,
+) -> Receipt:
     """What the host's receipt should say when all is done; who and when is filled in on writing."""
+    secrets = {file.path: file.sha256 for file in serf.files} if serf else {}
     return Receipt(
         plan="",
         run=fleet.run_id,
         by="",
         at="",
-        files={change.path: sha256_of(change.after) for change in texts},
+        files={change.path: sha256_of(change.after) for change in texts} | secrets,
         code=fleet.material.code_id,
         environment=fleet.material.locks[lock],
         peer_id=next(peer.peer_id for peer in fleet.peers if peer.node == name),

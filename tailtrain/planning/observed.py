@@ -31,6 +31,7 @@ class UnitState:
     """A systemd unit as `systemctl show` reports it.
 
     `since` is when it last changed its state, in UTC; `drop_ins` are files that change what its own says.
+    `masked` says that it can never run, `applied` is the digest that its running process bears, if any.
     """
 
     active: str = "inactive"
@@ -38,6 +39,8 @@ class UnitState:
     pid: int = 0
     since: str = ""
     drop_ins: Sequence[str] = ()
+    masked: bool = False
+    applied: str = ""
 
 
 @dataclass(frozen=True)
@@ -108,7 +111,7 @@ class Observation:
     are not. `codes` and `environments` are whole and unchanged; `stored` has all, the newest first.
     `receipt` is what the last deploy left there. `lock` and `deploys` (a number that every deploy raises) are
     of deploys with this host as primary. `credentials` is the hash, the mode and the owners of the storage
-    backend's credentials, empty where there are none.
+    backend's credentials, empty where there are none; `secrets` has the same of other such files, by path.
     """
 
     node: str
@@ -139,6 +142,7 @@ class Observation:
     lock: LockHolder | None = None
     deploys: int = 0
     credentials: str = ""
+    secrets: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,8 @@ class Phase(StrEnum):
 
 
 ACTION_ORDER = (
-    *("packages", "account", "environment", "code", "identity", "credentials", "files", "serve"),
+    *("mask", "packages", "account", "environment", "code", "identity", "credentials", "gossip", "files"),
+    *("serve", "agent", "retire"),
     *(
         "upload",
         "chunks",

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from tailtrain.planning.datasets import PlannedChunk, PlannedDataset
+    from tailtrain.planning.division import Division
     from tailtrain.planning.node_config import NodeLimits
     from tailtrain.planning.observed import LockHolder
     from tailtrain.planning.parts import (
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     )
     from tailtrain.planning.placement import Placement
     from tailtrain.planning.receipt import Login, Receipt
+    from tailtrain.planning.serf_plan import SerfPlan
     from tailtrain.planning.settings import Settings
     from tailtrain.planning.sourcing import Delivery
     from tailtrain.planning.storage_plan import PlannedStorage
@@ -38,8 +40,8 @@ _VERDICTS = (
     ("account", "first install"),
     ("restart", "restart the worker"),
     ("start", "start the worker"),
-    *((key, "update") for key in ("packages", "environment", "code", "identity", "credentials", "files")),
-    *((key, "update") for key in ("serve", "chunks", "copies")),
+    *((key, "update") for key in ("mask", "packages", "environment", "code", "identity", "credentials")),
+    *((key, "update") for key in ("gossip", "files", "serve", "agent", "retire", "chunks", "copies")),
     ("upload", "upload"),
     *((key, "validate") for key in ("watch", "aggregate", "model", "validate", "judge")),
     ("prune", "clean up"),
@@ -52,7 +54,7 @@ class HostPlan:
     """Everything about one host.
 
     `goes_on` says that its worker is training, and is left to it. `chunks` are those that it lacks,
-    `deliveries` how each comes to it, `sources` that in sums.
+    `deliveries` how each comes to it, `sources` that in sums. `serf` is its agent, None where it has none.
     """
 
     node: NetworkNode
@@ -83,6 +85,7 @@ class HostPlan:
     wanted_chunks: frozenset[str] = frozenset()
     receipt: Receipt | None = None
     old_receipt: Receipt | None = None
+    serf: SerfPlan | None = None
 
     @property
     def verdict(self) -> str:
@@ -169,7 +172,7 @@ class Plan:
     tolerance is off. `moved` counts, for each data set that nodes have, the records that come to another node
     than before; `least_moved` is the least that any placement with these quotas could move. `lock` is who is
     deploying at this moment, `deploys` how many there were before. `storage` is the backend, None where the
-    control machine sends.
+    control machine sends. `division` is who holds which part of the model, None where each holds all of it.
     """
 
     id: str
@@ -188,6 +191,7 @@ class Plan:
     deploys: int = 0
     trained: float | None = None
     storage: PlannedStorage | None = None
+    division: Division | None = None
 
     def host(self, name: str) -> HostPlan:
         """The plan of one host."""

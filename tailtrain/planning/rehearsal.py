@@ -78,7 +78,7 @@ def check_templates(templates: Templates, declared: Declared, material: Material
         )
         with problems.gathered():
             templates.render_worker(name, document)
-        for unit in layout.UNITS:
+        for unit in layout.units(gossips=settings.gossips):
             with problems.gathered():
                 templates.render_unit(unit, name, unit_values(material, lock, limits, settings, me, peers))
     problems.raise_if_any()

@@ -112,6 +112,7 @@ _STARTS = {
 _SECTION = re.compile(r"\[\w+\]")
 _SETTING = re.compile(r"\w+\s*=.*")
 
+    layout.SERF_UNIT: ("serf_config",),
 
 def _unit_problem(text: str, values: Mapping[str, object], named: Sequence[str]) -> str | None:
     """What is wrong with a unit file as systemd.syntax(7) has it, or with what it starts."""

@@ -19,10 +19,11 @@ from tailtrain.planning.parts import (
     megabytes,
 )
 from tailtrain.planning.plan import CPU_LOCK, CUDA_LOCK, Material
+from tailtrain.planning.serf_plan import agent_actions, mask_actions, missing_packages, secret_actions
 from tailtrain.planning.sourcing import CONTROL, REMOTE, Delivery
 from tailtrain.spec import NetworkNode, NodeRole
 
-CREDENTIALS_MODE = f"0600 {layout.ACCOUNT}:{layout.ACCOUNT}"
+CREDENTIALS_MODE = layout.SECRET_MODE
 """How the storage backend's credentials lie on a host: mode and owners."""
 
 _BUILDS = {CPU_LOCK: "torch's CPU build", CUDA_LOCK: "torch's CUDA build from the package index"}
@@ -30,6 +31,7 @@ _BUILDS = {CPU_LOCK: "torch's CPU build", CUDA_LOCK: "torch's CUDA build from th
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from tailtrain.planning.serf_plan import SerfPlan
     from tailtrain.planning.storage_plan import PlannedStorage
 
 
@@ -40,7 +42,8 @@ class HostContext:
     `files` and `manifests` are those that the host lacks or has otherwise, `deliveries` are the chunks that
     it lacks with where they come from, `sources` that in sums, `moves` the reasons for which they come;
     `storage` is the backend, `removals` what it has and does not need; `finished` says that the primary
-    has finished this run, of which `primary_run` is all that it said.
+    has finished this run, of which `primary_run` is all that it said. `serf` is its agent, None where the
+    `protocol` needs none.
     """
 
     node: NetworkNode
@@ -58,6 +61,8 @@ class HostContext:
     storage: PlannedStorage | None
     finished: bool
     primary_run: RunState
+    serf: SerfPlan | None
+    protocol: str
 
     @property
     def has_programs(self) -> bool:
@@ -79,8 +84,9 @@ def actions_of(c: HostContext) -> Iterator[Action]:
 
 def _provision_actions(c: HostContext) -> Iterator[Action]:
     answer, phase = c.answer, Phase.PROVISION
-    if answer.missing_packages:
-        names = ", ".join(answer.missing_packages)
+    yield from mask_actions(answer, c.serf)
+    if missing := missing_packages(answer, c.serf):
+        names = ", ".join(missing)
         yield Action(phase, "packages", f"install {names}", "not installed")
     if not answer.account:
         why = answer.account_trouble or "not there"
@@ -99,6 +105,7 @@ def _provision_actions(c: HostContext) -> Iterator[Action]:
         yield Action(phase, "identity", "send a peer identity", "none yet")
     if action := _credentials(c):
         yield action
+    yield from secret_actions(answer, c.serf)
     if c.files:
         names = ", ".join(change.path.rsplit("/", 1)[1] for change in c.files)
         if all(change.before is None for change in c.files):
@@ -108,6 +115,7 @@ def _provision_actions(c: HostContext) -> Iterator[Action]:
             why = "permissions or owner differ" if same else "differs"
         yield Action(phase, "files", f"write {names}", why)
     yield from _server_actions(c)
+    yield from agent_actions(answer, c.serf, c.files, c.protocol)
 
 
 def _server_actions(c: HostContext) -> Iterator[Action]:
@@ -175,7 +183,8 @@ def sources_of(deliveries: Sequence[Delivery], storage: PlannedStorage | None) -
 def _train_actions(c: HostContext) -> Iterator[Action]:
     if c.finished:
         return
-    run, unit = c.answer.run, c.answer.units.get(layout.WORKER_UNIT, UnitState())
+    answer = c.answer
+    run, unit = answer.run, answer.units.get(layout.WORKER_UNIT, UnitState())
     ours = run.run_id == c.run_id
     if unit.active != "active":
         if ours and run.state not in ("", "finished"):
@@ -188,6 +197,8 @@ def _train_actions(c: HostContext) -> Iterator[Action]:
         if not ours:
             why = "for another run than before"
         yield Action(Phase.TRAIN, "restart", "restart the worker", why)
+    elif c.serf and c.serf.new_key(answer):
+        yield Action(Phase.TRAIN, "restart", "restart the worker", "the fleet's gossip key changes")
     elif not unit.enabled:
         yield Action(Phase.TRAIN, "start", "have the worker start with the host", "would not, after a boot")
     if c.node.role is NodeRole.PRIMARY:
@@ -196,7 +207,10 @@ def _train_actions(c: HostContext) -> Iterator[Action]:
 
 def _of_the_worker(files: Sequence[FileChange]) -> bool:
     """Whether any of these files is one that the worker was started with."""
-    others = (f"{layout.UNIT_DIR}/{layout.CHUNKS_UNIT}", layout.STORAGE_CA)
+    others = (
+        *(f"{layout.UNIT_DIR}/{unit}" for unit in (layout.CHUNKS_UNIT, layout.SERF_UNIT)),
+        layout.STORAGE_CA,
+    )
     return any(change.path not in others for change in files)
 
 

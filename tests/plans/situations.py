@@ -31,6 +31,7 @@ from tailtrain.spec.defaults import ALL_NODES
 
 if TYPE_CHECKING:
     from tailtrain.planning.departed import DepartedFound
+    from tailtrain.planning.plan import HostPlan
     from tailtrain.planning.sourcing import Paths
 
 GIB = 2**30
@@ -52,6 +53,7 @@ STORAGE: dict[str, Any] = {
     "config_sha256": hashlib.sha256(b"[fleet]").hexdigest(),
     "flags": ("--fast-list",),
 }
+GOSSIP_KEY = bytes(range(32))
 MATERIAL = Material(
     code_id="c0de000000000001",
     locks={CPU_LOCK: "10cc000000000001", CUDA_LOCK: "10cc000000000002"},
@@ -149,6 +151,7 @@ class Situation:
             self.departed,
             storage=self.storage,
             paths=self.paths,
+            gossip_key=GOSSIP_KEY,
         )
 
     def declared(self) -> Declared:
@@ -264,11 +267,22 @@ class Situation:
                 units={
                     layout.WORKER_UNIT: UnitState(active=unit, enabled=True),
                     layout.CHUNKS_UNIT: UnitState(active="active", enabled=True),
+                    **self._agent(host),
                 },
+                secrets={file.path: file.as_found for file in host.serf.files} if host.serf else {},
                 credentials=f"{plan.storage.config_sha256} {CREDENTIALS_MODE}" if plan.storage else "",
                 run=run,
             )
         return self
+
+    def _agent(self, host: HostPlan) -> dict[str, UnitState]:
+        """The units about Serf on a host whose plan was carried out."""
+        if host.serf is None:
+            return {}
+        return {
+            layout.SERF_UNIT: UnitState(active="active", enabled=True, applied=host.serf.digest),
+            layout.DEBIAN_SERF_UNIT: UnitState(masked=True),
+        }
 
     def unit(self, name: str, active: str, unit: str = layout.WORKER_UNIT, **fields: Any) -> Situation:
         """A host's unit, its worker's if none is named, is in another state; it starts at boot."""

@@ -45,6 +45,7 @@ def unit() -> str:
     ).from_string(text)
     return template.render(
         serf_config="/etc/tailtrain/serf.json",
+        serf_digest="0123456789abcdef",
         account=layout.ACCOUNT,
         state_dir=layout.STATE_DIR,
         peers=PEERS,
