@@ -62,12 +62,11 @@ def make_plan(
     *,
     storage: PlannedStorage | None = None,
     paths: Paths | None = None,
+    gossip_key: bytes = b"",
 ) -> Plan:
     """The plan for a fleet; the same inputs always give the same plan.
 
     Args:
-    gossip_key: bytes = b"",
-    round_trips: RoundTrips | None = None,
         declared: nodes and settings.
         datasets: what the manifests say.
         material: ids of code and environment.
@@ -77,12 +76,11 @@ def make_plan(
         departed: hosts that have something of this fleet's, and are not declared any more.
         storage: the backend that the settings name, None where the control machine sends.
         paths: between hosts; None where they have not been looked at, and all count as direct.
+        gossip_key: the fleet's, where Serf holds the membership.
 
     Raises:
         DeclarationError: naming every host about which something does not fit, before anything is changed.
     """
-        gossip_key: the fleet's, where Serf holds the membership.
-        round_trips: between nodes; None where the plan does not depend on them.
     settings, nodes = declared.settings, declared.nodes
     answers = {name: answer for name, answer in observed.items() if isinstance(answer, Observation)}
     problems = Problems()
@@ -117,6 +115,7 @@ def make_plan(
         primary_run=primary.run if primary else RunState(),
         everyone=everyone,
         logins={**declared.logins, **{host.name: host.login for host in leaving if host.remembered}},
+        gossip_key=gossip_key,
     )
     hosts = []
     for node, share in zip(nodes, q16_weights(list(shares.weights.values())), strict=True):
@@ -127,7 +126,6 @@ def make_plan(
                 if isinstance(answer, Observation)
                 else HostPlan(
                     node=node,
-        gossip_key=gossip_key,
                     unreachable=answer.reason,
                     share=share.raw,
                     quotas={domain: quota[node.hostname] for domain, quota in quotas.items()},

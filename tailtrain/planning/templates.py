@@ -108,11 +108,11 @@ _STARTS = {
     layout.WORKER_UNIT: ("environment", "config"),
     layout.VALIDATE_UNIT: ("environment", "config"),
     layout.CHUNKS_UNIT: ("environment", "chunk_dir"),
+    layout.SERF_UNIT: ("serf_config",),
 }
 _SECTION = re.compile(r"\[\w+\]")
 _SETTING = re.compile(r"\w+\s*=.*")
 
-    layout.SERF_UNIT: ("serf_config",),
 
 def _unit_problem(text: str, values: Mapping[str, object], named: Sequence[str]) -> str | None:
     """What is wrong with a unit file as systemd.syntax(7) has it, or with what it starts."""
