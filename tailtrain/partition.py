@@ -82,6 +82,13 @@ def stage_bytes(costs: Costs, layers: int, start: int, stop: int, *, in_flight: 
     return fixed + (start == 0) * costs.first_bytes + last * costs.last_bytes + in_flight * flight
 
 
+def part_bytes(costs: Costs, layers: int, held: float) -> int:
+    """Bytes that a node needs which has a part of every layer; `held` is its share of all parameters."""
+    whole = costs.first_bytes + costs.last_bytes + layers * costs.layer_bytes
+    flight = costs.flight_bytes + layers * costs.layer_flight_bytes + costs.last_flight_bytes
+    return costs.base_bytes + int(held * whole) + flight
+
+
 def cut(layers: int, nodes: Sequence[StageNode], costs: Costs, *, microbatches: int) -> tuple[Stage, ...]:
     """The best stages, in the nodes' order; a node that is in none stands by.
 

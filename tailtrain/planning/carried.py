@@ -14,15 +14,29 @@ from tailtrain.planning.moves import moves
 from tailtrain.planning.node_config import Peer
 from tailtrain.planning.parts import ChunkMove, counted
 from tailtrain.planning.placement import Chunk, Placement, Range, disjoint, place
+from tailtrain.planning.plan import run_ids
 
 if TYPE_CHECKING:
     from tailtrain.planning.datasets import PlannedChunk, PlannedDataset
     from tailtrain.planning.observed import Observation
+    from tailtrain.planning.plan import Material
     from tailtrain.planning.settings import Settings
     from tailtrain.spec import NetworkNode
 
 Owned = Mapping[str, Sequence[tuple[str, int, int]]]
 """Node to the row ranges that it owns."""
+
+
+def run_id_of(
+    settings: Settings,
+    datasets: Sequence[PlannedDataset],
+    material: Material,
+    nodes: Sequence[NetworkNode],
+    answers: Mapping[str, Observation],
+) -> str:
+    """The id of the run at hand, or of the new one that this declaration is."""
+    what, who = run_ids(settings, datasets, material, nodes)
+    return run_at_hand(what, nodes, answers) or what + who
 
 
 def run_at_hand(what: str, nodes: Sequence[NetworkNode], answers: Mapping[str, Observation]) -> str | None:

@@ -38,6 +38,8 @@ _FLOAT_BYTES = 4
 _BASE_BYTES = 430 << 20
 _COPIES = 6
 _SAVED_IN_A_LAYER, _SAVED_AT_ONCE, _LOGITS = 22, 8, 3
+_INSTEAD = 'Set distribution_strategy = "pipelineParallel" in group_data/all.py'
+_ALL_THE_SAME = 'engine = {"allow_wan": True}'
 MOST_ROUND_TRIP = 0.002
 """Above this round trip (seconds) tensor parallelism waits for the network more than it computes."""
 MOST_UNEQUAL = 2.0
@@ -213,7 +215,7 @@ def require_tensor_parallel(
             field="distribution_strategy",
             found=f"a round trip of {1000 * longest:.1f} ms",
             expected=f"at most {1000 * MOST_ROUND_TRIP:.0f} ms",
-            fix='Use distribution_strategy = "pipelineParallel", or set allow_wan = True to accept the wait',
+            fix=f"{_INSTEAD}, or {_ALL_THE_SAME} to accept the wait",
         )
     slowest, fastest = (choose(nodes, key=lambda node: node.speed) for choose in (min, max))
     if fastest.speed > MOST_UNEQUAL * slowest.speed:
@@ -223,9 +225,35 @@ def require_tensor_parallel(
             field="distribution_strategy",
             found=f"speeds that differ by a factor of {fastest.speed / slowest.speed:.1f}",
             expected=f"at most {MOST_UNEQUAL:g}",
-            fix='Use distribution_strategy = "pipelineParallel", cut by speed, or set allow_wan = True',
+            fix=f"{_INSTEAD}, which cuts by speed, or {_ALL_THE_SAME}",
         )
     return estimate
+
+
+def tensor_seconds(
+    model: ModelSettings,
+    loop: LoopSettings,
+    nodes: Sequence[StageNode],
+    links: Mapping[tuple[str, str], Link],
+) -> float:
+    """Predicted seconds of a step where every node has an equal part of each layer.
+
+    All wait for the slowest, then 4 times a layer for the slowest link: its round trip, and the activations
+    of a batch around a ring (2 (n - 1) / n of them in each direction).
+    """
+    count, activations = len(nodes), _FLOAT_BYTES * loop.batch_size * model.context * model.width
+    names = [node.name for node in nodes]
+    slowest = max(
+        (
+            link.round_trip + 2 * (count - 1) / count * activations / link.bandwidth
+            for index, one in enumerate(names)
+            for other in names[index + 1 :]
+            for link in (_link(links, one, other),)
+        ),
+        default=0.0,
+    )
+    computing = loop.batch_size * model.context / (count * min(node.speed for node in nodes))
+    return computing + 4 * model.layers * slowest
 
 
 def _link(links: Mapping[tuple[str, str], Link], one: str, other: str) -> Link:

@@ -13,6 +13,7 @@ import msgspec
 from msgspec import Meta
 
 from tailtrain.errors import DeclarationError
+from tailtrain.planning.document_division import DivisionEntry
 from tailtrain.planning.document_host import DepartedEntry, HostEntry, Lock
 from tailtrain.planning.secrets import masked
 
@@ -141,6 +142,9 @@ class PlanDocument(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     ]
     code: Annotated[str, Meta(description="Id of the worker's code, a hash.")]
     datasets: tuple[DatasetEntry, ...]
+    division: Annotated[
+        DivisionEntry | None, Meta(description="Null where every node has the whole model.")
+    ] = None
     hosts: Annotated[tuple[HostEntry, ...], Meta(description="In the inventory's order.")]
     departed: Annotated[
         tuple[DepartedEntry, ...],

@@ -19,6 +19,7 @@ from tailtrain.planning.document import (
     Totals,
 )
 from tailtrain.planning.document_host import DepartedEntry, Lock, Login
+from tailtrain.planning.document_of_division import division_entry
 from tailtrain.planning.document_of_host import action_entry, host_entry, said
 from tailtrain.planning.parts import Phase
 
@@ -62,6 +63,7 @@ def document_of(plan: Plan, *, diffs: bool = True) -> PlanDocument:
         settings=settings_of(plan.settings),
         code=plan.material.code_id,
         datasets=tuple(_datasets(plan)),
+        division=division_entry(plan),
         hosts=hosts,
         departed=tuple(_departed(host) for host in plan.departed),
         phases=tuple(_phases(plan)),

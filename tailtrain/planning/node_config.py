@@ -230,10 +230,15 @@ def unit_values(
         me: the node.
         peers: those that may fetch its chunks.
     """
+    whole = settings.data_parallel
     return {
         "account": layout.ACCOUNT,
         "code": layout.code(material.code_id),
         "config": layout.CONFIG,
+        "worker_module": "tailtrain.worker" if whole else "tailtrain.worker.sharded",
+        "worker_command": "train" if whole else "run",
+        "worker_config": layout.CONFIG if whole else layout.SHARDED_CONFIG,
+        "divided": not whole,
         "serf_config": layout.SERF_CONFIG,
         "serf_digest": "",
         "environment": layout.environment(material.locks[lock]),

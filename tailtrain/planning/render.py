@@ -6,6 +6,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from tailtrain.planning.parts import CONTROL_MACHINE, counted, megabytes
+from tailtrain.planning.render_division import division, training_of_a_division
 from tailtrain.planning.render_hosts import (
     departed,
     drift,
@@ -55,7 +56,7 @@ def render_plan(document: PlanDocument, *, diff: bool = False, read_only: bool =
     sections: list[Sequence[str]] = [head, _lock(document), warnings(document), drift(document)]
     sections += [unknown(document), departed(document)]
     if document.changes:
-        sections += [_training(document), _data(document), nodes(document)]
+        sections += [_training(document), _data(document), nodes(document), division(document)]
         sections += [preflight(document), hardware(document)]
         sections += [movement(document), phases(document), known_later(document)]
         sections += diffs(document) if diff else [_no_diff(document)]
@@ -119,6 +120,12 @@ def _training(document: PlanDocument) -> list[str]:
     if all(action.key != "watch" for host in document.hosts for action in host.actions):
         return []
     get = document.settings
+    if document.division:
+        return wrapped(
+            f"Training: {get['distribution_strategy']}, {get['coordination_protocol']};"
+            f" {get['model.layers']} layers of width {get['model.width']};"
+            f" {training_of_a_division(document)}"
+        )
     return wrapped(
         f"Training: {get['distribution_strategy']}, {get['coordination_protocol']};"
         f" {get['model.layers']} layers of width {get['model.width']};"

@@ -73,12 +73,16 @@ class Templates:
         return text
 
     def render_worker(self, host: str, document: Mapping[str, object]) -> str:
-        """`worker.json` for one host, checked to say what the document says.
+        """`worker.json` for one host, as `render_document`."""
+        return self.render_document("worker.json", host, document)
+
+    def render_document(self, file: str, host: str, document: Mapping[str, object]) -> str:
+        """A JSON file for one host, checked to say what the document says.
 
         Raises:
             DeclarationError: where the template makes something else of it.
         """
-        text = self.render("worker.json.j2", host, document)
+        text = self.render(f"{file}.j2", host, document)
         if _says(text, document):
             return text
         try:
@@ -87,7 +91,7 @@ class Templates:
             line = f", in line {error.lineno} of it" if isinstance(error, json.JSONDecodeError) else ""
             problem = getattr(error, "msg", str(error))
             raise DeclarationError(
-                f"does not make JSON: {problem}{line}", host=host, field="templates/worker.json.j2"
+                f"does not make JSON: {problem}{line}", host=host, field=f"templates/{file}.j2"
             ) from None
         # Compared as text: to Python, true is 1 and 12.0 is 12, to a worker they are not.
         found = {key: json.dumps(value, sort_keys=True) for key, value in _object(rendered).items()}
@@ -97,7 +101,7 @@ class Templates:
             raise DeclarationError(
                 "leaves out or changes values that the plan decides",
                 host=host,
-                field="templates/worker.json.j2",
+                field=f"templates/{file}.j2",
                 found=", ".join(wrong),
             )
         return text
@@ -105,7 +109,7 @@ class Templates:
 
 # What a unit's ExecStart names, whatever else a template of the user's says.
 _STARTS = {
-    layout.WORKER_UNIT: ("environment", "config"),
+    layout.WORKER_UNIT: ("environment", "worker_module", "worker_config"),
     layout.VALIDATE_UNIT: ("environment", "config"),
     layout.CHUNKS_UNIT: ("environment", "chunk_dir"),
     layout.SERF_UNIT: ("serf_config",),

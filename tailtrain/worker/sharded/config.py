@@ -61,6 +61,7 @@ class ShardedConfig:
         rendezvous_order: who holds the rendezvous: the first of these that lives.
         nodes: all nodes, in the order of their stages.
         costs: what layers cost.
+        sha256: of both files, by which a deploy knows what a worker was started with.
     """
 
     worker: WorkerConfig
@@ -75,6 +76,7 @@ class ShardedConfig:
     rendezvous_order: tuple[str, ...]
     nodes: tuple[ShardedNode, ...]
     costs: Costs
+    sha256: str
 
     @property
     def address(self) -> str:
@@ -134,14 +136,17 @@ def load_sharded(path: Path) -> ShardedConfig:
         WorkerError: a file is missing or not JSON, or a field is missing, unknown or unacceptable.
     """
     try:
-        raw = json.loads(path.read_bytes())
+        content = path.read_bytes()
+        raw = json.loads(content)
     except OSError as error:
         raise WorkerError("cannot read the configuration", field=str(path), found=error.strerror) from error
     except ValueError as error:
         raise WorkerError("the configuration is not JSON", field=str(path), found=str(error)) from error
     top = Section(path.name, "", raw)
+    worker = load_config(top.absolute_path("worker_config"))
+    both = f"{worker.sha256} {hashlib.sha256(content).hexdigest()}"
     config = ShardedConfig(
-        worker=load_config(top.absolute_path("worker_config")),
+        worker=worker,
         strategy=cast("Strategy", top.one_of("strategy", "pipelineParallel", "modelParallel")),
         port=top.integer("port", 1, _LAST_PORT),
         beacon_port=top.integer("beacon_port", 1, _LAST_PORT),
@@ -153,6 +158,7 @@ def load_sharded(path: Path) -> ShardedConfig:
         rendezvous_order=tuple(_names(top, "rendezvous_order")),
         nodes=tuple(_node(section) for section in top.sections("nodes")),
         costs=_costs(top.section("costs")),
+        sha256=hashlib.sha256(both.encode()).hexdigest(),
     )
     top.end()
     _check(top, config)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from torch.distributed import PrefixStore, TCPStore
 
 from tailtrain.errors import LostNodeError, PeerError, UnsupportedError
-from tailtrain.partition import Stage, cut
+from tailtrain.partition import Stage, cut, part_bytes
 from tailtrain.worker.sharded.checkpoints import BEGINNING, State, ledger_from_json, state_to_json
 from tailtrain.worker.sharded.layout import Piece, stage_pieces, tensor_pieces
 from tailtrain.worker.sharded.network import listen_on
@@ -166,8 +166,7 @@ def _parts(config: ShardedConfig, whole: WholeModel, names: Sequence[str]) -> di
     }
     costs, memory = config.costs, {node.node: node.memory_bytes for node in config.nodes}
     per_rank = max(sum(piece.numel for piece in share.pieces) for share in result.values())
-    held = costs.layer_bytes * layers[1] + costs.first_bytes + costs.last_bytes
-    needed = costs.base_bytes + held * per_rank // whole.parameters
+    needed = part_bytes(costs, layers[1], per_rank / whole.parameters)
     for name in result:
         if needed > memory[name]:
             raise UnsupportedError(

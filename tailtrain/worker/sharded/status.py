@@ -39,7 +39,7 @@ class ShardedStatus:
             "run_id": worker.run_id,
             "node": worker.node,
             "target_tokens": worker.training.target_tokens,
-            "config_sha256": worker.sha256,
+            "config_sha256": config.sha256,
             "strategy": config.strategy,
             "device": "cpu",
             "threads": worker.threads,

@@ -55,7 +55,7 @@ def test_all_templates_that_fail_are_told_at_once() -> None:
     [
         ("", "does not start what it should"),
         (SOURCES[UNIT].replace("ExecStart=", "ExecStop="), "does not start what it should"),
-        (SOURCES[UNIT].replace("{{ config }}", "/etc/other.json"), "does not start what it should"),
+        (SOURCES[UNIT].replace("{{ worker_config }}", "/etc/other.json"), "does not start what it should"),
         (SOURCES[UNIT].replace("[Service]", "[Service"), "line 7 of it is no setting of a section"),
         ("Type=exec\n", "line 1 of it is no setting of a section"),
     ],
