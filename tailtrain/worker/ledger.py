@@ -201,7 +201,8 @@ def _counts(raw: Any, known: frozenset[str], who: str) -> dict[str, int]:
 def merge_ledgers(group: Iterable[Contribution]) -> Ledger:
     """The ledger after an averaging: the same on all members, whatever each knew before.
 
-    Members count as they claim, absent nodes as the member that knows most of them.
+    Members count as they claim, absent nodes as the member that knows most of them. So does a member that
+    brings nothing: it was away, and what others had from it in an averaging of pairs may be news to it.
     """
     members = list(group)
     merged: Ledger = {}
@@ -211,6 +212,9 @@ def merge_ledgers(group: Iterable[Contribution]) -> Ledger:
                 merged[node] = entry
     for member in members:
         before = member.before
+        known = merged.get(member.node, before)
+        if not member.tokens and known.tokens > before.tokens:
+            before = known
         merged[member.node] = Entry(
             before.tokens + member.tokens, before.records + member.records, before.rounds + 1
         )

@@ -1,14 +1,16 @@
 """What this node has committed, and how it goes forwards and back.
 
-A round's training is provisional until its averaging commits it: then weights, optimiser state, reading
-progress and ledger are written as one checkpoint. Whatever ends a round differently goes back to the last
-commit.
+A round's training is provisional until its averaging commits it. An averaging of all is the anchor: weights,
+optimiser state, reading progress and ledger are written as one checkpoint, peers can download it, it decides
+who reads which shelves, and the outer step goes from its weights to those of the next one. An averaging of a
+pair in between (eneGossip) commits too, in memory: its members go on from the mean, and what either knew of
+the ledger and of what was read. Whatever ends a round differently goes back to the last anchor.
 """
 
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -16,77 +18,31 @@ from torch import Tensor
 
 from tailtrain.errors import PeerError
 from tailtrain.worker.checkpoints import Checkpoint, CheckpointStore
+from tailtrain.worker.commit import Commit
 from tailtrain.worker.ledger import (
     PROTOCOL,
     Contribution,
     Entry,
     Fields,
-    Ledger,
     ledger_from_json,
-    ledger_to_json,
     merge_ledgers,
     total_tokens,
 )
 from tailtrain.worker.model import build_model
 from tailtrain.worker.optimizer import outer_step
-from tailtrain.worker.reading_progress import Progress, adopted_progress, join, progress_to_json
+from tailtrain.worker.reading_progress import adopted_progress, join
 from tailtrain.worker.status import log
 from tailtrain.worker.takeover import group_from_json
 from tailtrain.worker.trainer import Trainer
 from tailtrain.worker.weights import FlatWeights, is_finite, weights_sha256
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from tailtrain.worker.config import WorkerConfig
     from tailtrain.worker.exchange import SharedState
     from tailtrain.worker.supply import Supply
 
 _FIRST_AVERAGING_SECONDS = 1.0
 _OUTER = "outer"
-
-
-@dataclass(frozen=True)
-class Commit:
-    """The last committed state, without what only the trainer and the disk hold.
-
-    Attributes:
-        round: the last committed round, -1 before the first.
-        weights: on the host; never changed in place, peers may be downloading it.
-        outer: the outer momentum, of no elements where the run has no outer step.
-        digest: SHA-256 of the weights.
-        own: this node's committed work.
-        ledger: the fleet's.
-        progress: how far all shards have been read for these weights.
-        group: tokens per second of each member of the averaging that made them; of none before the first.
-        averaging_seconds: how long the last averaging took here.
-        finished: whether the target was reached.
-    """
-
-    round: int
-    weights: Tensor
-    outer: Tensor
-    digest: str
-    own: Entry
-    ledger: Ledger
-    progress: Progress
-    group: Mapping[str, float]
-    averaging_seconds: float
-    finished: bool
-
-    @property
-    def total_tokens(self) -> int:
-        """What the fleet has committed."""
-        return total_tokens(self.ledger)
-
-    def to_status(self) -> dict[str, Any]:
-        """As status.json shows it."""
-        return {
-            "tokens": self.own.tokens,
-            "records": self.own.records,
-            "total_tokens": self.total_tokens,
-            "weights_sha256": self.digest,
-        }
 
 
 class NodeState:
@@ -100,6 +56,7 @@ class NodeState:
         supply: its data.
         trainer: model, optimiser and data.
         commit: the last committed state.
+        anchor: that of the last averaging of all; the same as `commit` where all average in every round.
     """
 
     def __init__(self, config: WorkerConfig, supply: Supply) -> None:
@@ -111,7 +68,8 @@ class NodeState:
             shards=supply.shards,
             keep=config.training.keep_checkpoints,
         )
-        self.commit = self._beginning()
+        self.commit = self.anchor = self._beginning()
+        self._unwritten = 0  # averagings of all since the last checkpoint
         self._go_on()
 
     @property
@@ -125,30 +83,22 @@ class NodeState:
         return vector if is_finite(vector) else None
 
     def shared(self) -> SharedState:
-        """What peers may download: the committed state."""
-        commit = self.commit
-        metadata = {
-            "protocol": PROTOCOL,
-            "round": commit.round,
-            "finished": commit.finished,
-            "ledger": ledger_to_json(commit.ledger),
-            "progress": progress_to_json(commit.progress, self.supply.shards),
-            "group": dict(commit.group),
-        }
-        return metadata, [commit.weights, commit.outer]
+        """What peers may download: the state that all averaged, the same on all who were there."""
+        return self.anchor.to_shared(self.supply.shards)
 
     def roll_back(self, not_after: int | None = None) -> None:
-        """Go to the newest good checkpoint (of round `not_after` at most), or to the beginning.
+        """Go back to the last anchor (of round `not_after` at most), or to the beginning.
 
-        Work that no averaging has committed is forgotten: its records will be read again.
+        Work that no averaging of all has committed is forgotten here: its records will be read again, unless
+        others had it from an averaging in pairs. The optimiser goes back to the newest good checkpoint.
         """
         saved = self._store.load_newest(self.trainer.weights, report=log, not_after=not_after)
         if saved is None:
-            self.commit = self._beginning()
+            found = self._beginning()
             self.trainer.optimizer.reset()
         else:
             outer, none_yet = saved.optimizer.get(_OUTER), self._no_outer(saved.weights)
-            self.commit = Commit(
+            found = Commit(
                 round=saved.round,
                 weights=saved.weights,
                 outer=outer if outer is not None and outer.shape == none_yet.shape else none_yet,
@@ -161,10 +111,26 @@ class NodeState:
                 finished=saved.finished,
             )
             self.trainer.optimizer.restore(saved.optimizer, saved.step)
+        kept = not_after is None or self.anchor.round <= not_after
+        if not (kept and self.anchor.round > found.round):  # else it was not written to disk yet
+            self.anchor = found
+        self.commit = self.anchor
         self._go_on()
 
+    def drop_work(self) -> None:
+        """Forget what was trained since the last commit."""
+        commit, anchor = self.commit, self.anchor
+        self.roll_back()
+        self.anchor, self.commit = anchor, commit
+        self.trainer.weights.values.copy_(commit.weights)
+        self.supply.go_back(commit.progress)
+
+    def stand_by(self, why: str) -> None:
+        """Read nothing until the next averaging of all: others may have read what would be this node's."""
+        self.supply.stand_by(self.commit.progress, why)
+
     def adopt(self, node: str, downloaded: tuple[Any, list[Tensor]]) -> None:
-        """Take over a peer's committed state; this node's optimiser state and own work stay.
+        """Take over a peer's committed state; this node's optimiser state stays.
 
         If the peer's state is older than this node's, those go back to the same round first.
 
@@ -193,10 +159,9 @@ class NodeState:
             raise PeerError("a peer's state has values that are not finite", host=node)
         if number < self.commit.round:  # the peer, which leads, has lost what this node has
             self.roll_back(not_after=number)
-        own = self.commit.own
-        if self.commit.round < 0:  # this node's disk knows nothing of the run: others may
-            own = ledger.get(self._config.node, own)
-        self.commit = replace(
+        # What of this node's work is in these weights, their ledger knows; so do the records that it read.
+        own = ledger.get(self._config.node, self.commit.own)
+        self.commit = self.anchor = replace(
             self.commit,
             round=number,
             weights=weights,
@@ -212,64 +177,85 @@ class NodeState:
         self.save()
 
     def average_into(self, group: dict[str, Contribution], mean: Tensor, averaging_seconds: float) -> None:
-        """Commit a round: the mean (after the outer step), and everybody's work, to memory and disk."""
+        """Commit an averaging of all: the mean (after the outer step), and everybody's work."""
         training = self._config.training
-        weights, outer = mean, torch.zeros_like(self.commit.outer)
+        weights, outer = mean, torch.zeros_like(self.anchor.outer)
         if len({member.base for member in group.values()}) == 1 and outer.numel():
-            outer = self.commit.outer.clone()
+            outer = self.anchor.outer.clone()
             weights = outer_step(
-                self.commit.weights,
+                self.anchor.weights,
                 mean,
                 outer,
                 rate=training.outer_learning_rate,
                 decay=training.outer_momentum,
             )
         # Members that began from different weights all take the plain mean, and are equal again.
-        ledger = merge_ledgers(group.values())
-        number = next(iter(group.values())).round
-        self.commit = Commit(
-            round=number,
-            weights=weights,
+        merged = self._merged(group, weights)
+        self.commit = self.anchor = replace(
+            merged,
             outer=outer,
+            group={node: member.tokens_per_second for node, member in group.items()},
+            averaging_seconds=averaging_seconds,
+            finished=merged.total_tokens >= training.target_tokens,
+        )
+        self._unwritten += 1
+        self._go_on()
+
+    def average_pair(self, group: dict[str, Contribution], mean: Tensor) -> None:
+        """Commit an averaging of two: the mean, and both's work. Each reads on as before."""
+        self.commit = self._merged(group, mean)
+        self.trainer.weights.values.copy_(mean)
+
+    def _merged(self, group: dict[str, Contribution], weights: Tensor) -> Commit:
+        """What every averaging commits."""
+        ledger = merge_ledgers(group.values())
+        return replace(
+            self.commit,
+            round=next(iter(group.values())).round,
+            weights=weights,
             digest=weights_sha256(weights),
             own=ledger[self._config.node],
             ledger=ledger,
             progress=join((member.progress for member in group.values()), self.supply.shards),
-            group={node: member.tokens_per_second for node, member in group.items()},
-            averaging_seconds=averaging_seconds,
-            finished=total_tokens(ledger) >= training.target_tokens,
         )
-        self._go_on()
 
     def finish(self) -> None:
         """The others reached the target with the very state that this node has."""
-        self.commit = replace(self.commit, finished=True)
+        self.commit = self.anchor = replace(self.anchor, finished=True)
         self.save()
 
+    def save_if_due(self, *, stopping: bool = False) -> None:
+        """Write the anchor if it is not on disk yet and its turn has come, the run ends or this node stops."""
+        due = self._unwritten >= self._config.training.checkpoint_rounds
+        if due or (self._unwritten and (stopping or self.anchor.finished)):
+            self.save()
+
     def save(self) -> None:
-        """Write the commit, with the optimiser state, to disk."""
+        """Write the anchor, with the optimiser state, to disk."""
+        anchor = self.anchor
         optimizer = self.trainer.optimizer.state()
-        if self.commit.outer.numel():
-            optimizer[_OUTER] = self.commit.outer
+        if anchor.outer.numel():
+            optimizer[_OUTER] = anchor.outer
         self._store.save(
             Checkpoint(
-                round=self.commit.round,
-                weights=self.commit.weights,
+                round=anchor.round,
+                weights=anchor.weights,
                 optimizer=optimizer,
                 step=self.trainer.optimizer.step,
-                own=self.commit.own,
-                ledger=self.commit.ledger,
-                progress=self.commit.progress,
-                group=self.commit.group,
-                averaging_seconds=self.commit.averaging_seconds,
-                finished=self.commit.finished,
+                own=anchor.own,
+                ledger=anchor.ledger,
+                progress=anchor.progress,
+                group=anchor.group,
+                averaging_seconds=anchor.averaging_seconds,
+                finished=anchor.finished,
                 committed_unix=round(time.time(), 3),
             ),
             self.trainer.weights,
         )
+        self._unwritten = 0
 
     def _go_on(self) -> None:
-        """Train on from the commit."""
+        """Train on from the anchor."""
         self.trainer.weights.values.copy_(self.commit.weights)
         self.supply.read_on(self.commit.progress, self.commit.group)
 

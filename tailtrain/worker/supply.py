@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from tailtrain.worker.batches import BatchStream
 from tailtrain.worker.fetching import ChunkFetcher
 from tailtrain.worker.manifests import load_data_set
+from tailtrain.worker.reading_progress import NOTHING_READ
 from tailtrain.worker.records import ChunkStore
 from tailtrain.worker.shards import Shards, shards_of
 from tailtrain.worker.status import log
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 
     from tailtrain.worker.config import WorkerConfig
     from tailtrain.worker.reading_progress import Progress
+    from tailtrain.worker.takeover import Parts
 
 
 class Supply:
@@ -42,10 +44,11 @@ class Supply:
         store = ChunkStore(config.chunk_dir)
         self.fetcher = ChunkFetcher(config, tuple(data_sets.values()), store, say)
         self.idle = ""
+        self._dealt: tuple[Progress, Parts] = ({}, {})
         self.stream = BatchStream(self.shards, store, context=config.model.context, fetch=self.fetcher.want)
 
     def read_on(self, progress: Progress, group: Mapping[str, float]) -> None:
-        """Read what is this node's to read after an averaging.
+        """Read what is this node's to read after an averaging of all, until the next.
 
         Args:
             progress: how far all shards have been read.
@@ -59,7 +62,26 @@ class Supply:
                 "what it owns is with the others until the next round" if away else "it owns no records"
             )
         self.fetcher.present(group)
+        self._dealt = (progress, parts)
         self.stream.assign(progress, parts)
+
+    def go_back(self, progress: Progress) -> None:
+        """Read on from here what was dealt in the last averaging of all."""
+        dealt, parts = self._dealt
+        begun = {key: progress.get(key, NOTHING_READ).epoch for key in parts}
+        self.stream.assign(
+            progress,
+            {  # shelves of an epoch that is over since were read by those who have them
+                key: part
+                for key, part in parts.items()
+                if part is None or begun[key] == dealt.get(key, NOTHING_READ).epoch
+            },
+        )
+
+    def stand_by(self, progress: Progress, why: str) -> None:
+        """Read nothing until the next averaging of all."""
+        self.idle = f"reads nothing: {why}"
+        self.stream.assign(progress, {})
 
 
 def load_shards(config: WorkerConfig) -> Shards:

@@ -137,6 +137,22 @@ def judge(own: str, statuses: Mapping[str, Status], answers: Mapping[str, Answer
 
 
 @dataclass(frozen=True)
+class Death:
+    """A node that was found dead.
+
+    Attributes:
+        node: its name.
+        at: when that was certain (unix seconds).
+        seconds: since its last sign of life that was noticed here: an answer, or a change of its tags. None
+            where none ever was.
+    """
+
+    node: str
+    at: float
+    seconds: float | None
+
+
+@dataclass(frozen=True)
 class Views:
     """How the members' views compare.
 

@@ -16,25 +16,20 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from tailtrain.errors import PeerError, WorkerError
+from tailtrain.errors import WorkerError
 from tailtrain.worker.gossip import deaths
-from tailtrain.worker.gossip.agent import MOST_PAYLOAD_BYTES, Agent, Event
+from tailtrain.worker.gossip.agent import Agent, Event
+from tailtrain.worker.gossip.asking import HERE, STATES, ask_states, ask_who_is_here
 from tailtrain.worker.gossip.rpc import AgentGoneError
 from tailtrain.worker.status import log
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping
     from pathlib import Path
 
-    from tailtrain.worker.gossip.deaths import Answer, Views
+    from tailtrain.worker.gossip.deaths import Views
     from tailtrain.worker.gossip.members import Member, Status, Tags
 
-STATES = "states"
-"""The one query that nodes answer: what do you hold of these nodes?"""
-
-_ASK_SECONDS = (
-    1.0  # answers were there after 0.2 to 0.5 s; a node that is starved of its processor needs more
-)
 _LOOK_SECONDS = 0.25
 _LOOK_SHARE = 20.0  # looking takes at most a twentieth of the time, however many members there are
 _CONNECT_AGAIN_SECONDS = 0.5
@@ -66,8 +61,7 @@ class Sight:
     @property
     def live(self) -> frozenset[str]:
         """Nodes to count on: alive, or held failed without a second witness."""
-        alive = {name for name, member in self.members.items() if member.status == "alive"}
-        return frozenset(alive | self.unconfirmed)
+        return _alive(self.members) | self.unconfirmed
 
 
 class Watch:
@@ -76,6 +70,9 @@ class Watch:
     Args:
         address: host and port of the agent's RPC listener.
         key: what its `rpc_auth` asks for.
+
+    Attributes:
+        deaths: all that were found, in order.
     """
 
     def __init__(self, address: tuple[str, int], key: str | None = None) -> None:
@@ -83,6 +80,10 @@ class Watch:
         self._agent: Agent | None = None
         self._sight = Sight()
         self._tags: Tags | None = None
+        self._word: str | None = None
+        self.deaths: tuple[deaths.Death, ...] = ()
+        self._heard: dict[str, float] = {}  # the last sign of life, in unix seconds
+        self._well_at = time.monotonic()
         self._changed = threading.Condition()
         self._wake, self._closing = threading.Event(), threading.Event()  # wake: look now
         self._settled_at = 0.0
@@ -110,6 +111,26 @@ class Watch:
             except AgentGoneError:
                 self._wake.set()
 
+    def answer_with(self, word: str | None) -> None:
+        """What to answer whoever asks what this node's worker does; nothing where that is None."""
+        self._word = word
+
+    def who_is_here(self, nodes: Collection[str], seconds: float) -> dict[str, str]:
+        """Ask these nodes' workers what they do; the answers that came in time, none if the agent is away."""
+        agent = self._agent
+        if agent is None:
+            return {}
+        try:
+            answers = ask_who_is_here(agent, nodes, seconds)
+        except AgentGoneError:
+            return {}
+        self._heard |= dict.fromkeys(answers, time.time())
+        return answers
+
+    def beat_age(self) -> float:
+        """Seconds since this node's agent last was sure of its own link; 0 while the agent is away."""
+        return time.monotonic() - self._well_at if self._sight.connected else 0.0
+
     def round_trips(self) -> dict[tuple[str, str], float]:
         """Estimated round trips in seconds between all live members, by pair in alphabetical order.
 
@@ -130,7 +151,7 @@ class Watch:
         agent = self._connected()
         for tries_left in reversed(range(_VIEW_TRIES)):
             members = agent.members()
-            answers = self._ask(agent, sorted(members), members)
+            answers = ask_states(agent, sorted(members), _alive(members))
             views = deaths.compare_views(agent.name, _statuses(members), answers)
             if views.equal or not tries_left:
                 break
@@ -169,7 +190,7 @@ class Watch:
     def _follow(self, agent: Agent) -> None:
         """Keep what is seen up to date, until the agent goes away or the watch is closed."""
         self._see(members=agent.members())
-        agent.events(lambda event: self._answer(agent, event), f"query:{STATES}")
+        agent.events(lambda event: self._answer(agent, event), f"query:{STATES},query:{HERE}")
         if self._tags is not None:
             agent.set_tags(self._tags.to_serf())
         while not self._closing.is_set():
@@ -182,7 +203,10 @@ class Watch:
 
     def _answer(self, agent: Agent, event: Event) -> None:
         """Answer another node's question, in the reading thread."""
-        agent.respond(event.number, deaths.answer(event.payload, _statuses(self._sight.members)))
+        if event.name == STATES:
+            agent.respond(event.number, deaths.answer(event.payload, _statuses(self._sight.members)))
+        elif self._word is not None:
+            agent.respond(event.number, self._word.encode())
 
     def _verdict(self, agent: Agent, members: Mapping[str, Member]) -> dict[str, Any]:
         """Who is dead; what was confirmed once stays so until the node is back."""
@@ -191,12 +215,17 @@ class Watch:
         if (self._sight.dead | self._sight.unconfirmed) - failed:
             self._settled_at = time.monotonic() + _SETTLE_SECONDS
         open_questions = sorted(failed - known)
-        if not open_questions and agent.trouble() < _TROUBLE:
+        troubled = agent.trouble() >= _TROUBLE
+        if not troubled:
+            self._well_at = time.monotonic()
+        if not open_questions and not troubled:
             return {"dead": known, "unconfirmed": frozenset(), "isolated": False}
         # Told before the others are asked, so that who asks meanwhile gets this node's word.
         self._see(members=members, dead=known, unconfirmed=frozenset(open_questions))
         asked = open_questions or [agent.name]
-        verdict = deaths.judge(agent.name, _statuses(members), self._ask(agent, asked, members))
+        answers = ask_states(agent, asked, _alive(members))
+        self._heard |= dict.fromkeys(answers, time.time())
+        verdict = deaths.judge(agent.name, _statuses(members), answers)
         isolated = verdict.isolated and len(members) > 1
         if isolated:
             self._settled_at = time.monotonic() + _SETTLE_SECONDS
@@ -205,37 +234,26 @@ class Watch:
         settled = time.monotonic() >= self._settled_at
         confirmed = verdict.dead - known if settled else frozenset()
         for node in sorted(confirmed):
-            log(f"gossip: {node} is dead: {deaths.OBSERVERS} or more observers agree")
+            self._note_death(node)
         return {
             "dead": known | confirmed,
             "unconfirmed": frozenset(open_questions) - confirmed,
             "isolated": isolated,
         }
 
-    def _ask(self, agent: Agent, nodes: Sequence[str], members: Mapping[str, Member]) -> dict[str, Answer]:
-        """What the others hold of these nodes; answers that cannot be read are left out."""
-        expected = {name for name, member in members.items() if member.status == "alive"}
-        answers: dict[str, Answer] = {}
-        for number, batch in enumerate(deaths.batches(nodes, MOST_PAYLOAD_BYTES)):
-            found: dict[str, Answer] = {}
-            asked = agent.query(STATES, deaths.question(batch), seconds=_ASK_SECONDS, expected=expected)
-            for observer, raw in asked.items():
-                try:
-                    found[observer] = deaths.read_answer(raw, batch, observer)
-                except PeerError as error:
-                    log(f"ignored: {error}")
-            if number == 0:
-                answers = found
-                continue
-            answers = {  # who answered one batch and not another gave no whole answer
-                observer: deaths.Answer({**answers[observer].held, **each.held}, each.alive)
-                for observer, each in found.items()
-                if observer in answers
-            }
-        return answers
+    def _note_death(self, node: str) -> None:
+        now = time.time()
+        since = now - self._heard[node] if node in self._heard else None
+        self.deaths = (*self.deaths, deaths.Death(node, now, since))
+        when = "" if since is None else f", {since:.1f} s after its last sign of life"
+        log(f"gossip: {node} is dead{when}: {deaths.OBSERVERS} or more observers agree")
 
     def _see(self, **fields: Any) -> None:
         before = self._sight
+        for name, member in fields.get("members", {}).items():
+            known = before.members.get(name)
+            if member.status == "alive" and (known is None or known.tags != member.tags):
+                self._heard[name] = time.time()
         values = {name: getattr(before, name) for name in Sight.__dataclass_fields__}
         sight = Sight(**{**values, **fields})
         if sight != before:
@@ -246,6 +264,10 @@ class Watch:
 
 def _statuses(members: Mapping[str, Member]) -> dict[str, Status]:
     return {name: member.status for name, member in members.items()}
+
+
+def _alive(members: Mapping[str, Member]) -> frozenset[str]:
+    return frozenset(name for name, member in members.items() if member.status == "alive")
 
 
 def read_rpc(config: Path) -> tuple[tuple[str, int], str | None]:
