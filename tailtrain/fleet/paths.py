@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from pyinfra.api.host import Host
 
+    from tailtrain.planning.division import RoundTrips
     from tailtrain.planning.observed import Observed
     from tailtrain.planning.sourcing import Paths
 
@@ -44,3 +45,25 @@ def between(hosts: Iterable[Host], observed: Observed, asked: Mapping[str, Seque
             return host.name, {}
 
     return dict(Pool(64).imap_unordered(ask, [host for host in hosts if host.name in asked]))
+
+
+def round_trips(hosts: Iterable[Host], observed: Observed) -> RoundTrips:
+    """The shortest round trip between every two nodes that answered, and whether the path is direct.
+
+    A pair of which the first, in the inventory's order, cannot say is left out.
+    """
+    addresses = {name: answer.address for name, answer in observed.items() if isinstance(answer, Observation)}
+    names = list(addresses)
+
+    def ask(host: Host) -> dict[str, tuple[float, bool]]:
+        others = {name: addresses[name] for name in names[names.index(host.name) + 1 :]}
+        request = {"what": "round_trips", "addresses": others, "seconds": _SECONDS}
+        try:
+            said = remote.ask(host, [ping_program], request, timeout=30)["round_trips"]
+        except FleetError:
+            return {}
+        return {name: (float(seconds), bool(direct)) for name, (seconds, direct) in said.items()}
+
+    asked = [host for host in hosts if host.name in names[:-1]]
+    answers = zip(asked, Pool(64).map(ask, asked), strict=True)
+    return {(host.name, other): trip for host, trips in answers for other, trip in trips.items()}

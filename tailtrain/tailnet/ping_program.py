@@ -24,11 +24,17 @@ def path_in(said: str) -> str:
     return "relayed" if by.startswith(("DERP(", "peer-relay(")) else "direct"
 
 
-def paths(addresses: dict[str, str], seconds: float) -> dict[str, str]:
-    """The path to each of these, by name; all are asked at the same time, for so long at most."""
+def round_trip_in(said: str) -> float:
+    """The shortest round trip in what the command printed, in seconds: what the path itself takes."""
+    trips = [line.rpartition(" in ")[2] for line in said.splitlines() if line.startswith("pong from ")]
+    return min(float(trip[:-2]) / 1000 if trip.endswith("ms") else float(trip[:-1]) for trip in trips)
+
+
+def pongs(addresses: dict[str, str], seconds: float, options: list[str]) -> dict[str, str]:
+    """What the command says of each, by name; all are asked at the same time, for so long at most."""
     asked = {
         name: subprocess.Popen(
-            ["tailscale", "ping", "--until-direct", "--timeout=1s", f"--c={ATTEMPTS}", address],
+            ["tailscale", "ping", *options, "--timeout=1s", f"--c={ATTEMPTS}", address],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
@@ -43,18 +49,34 @@ def paths(addresses: dict[str, str], seconds: float) -> dict[str, str]:
         except subprocess.TimeoutExpired:
             process.kill()
             said = process.communicate()[0]
-        found[name] = path_in(said)
-    return {name: path for name, path in found.items() if path}
+        found[name] = said
+    return found
+
+
+def paths(addresses: dict[str, str], seconds: float) -> dict[str, str]:
+    """The path to each of these, by name."""
+    found = pongs(addresses, seconds, ["--until-direct"])
+    return {name: path for name, said in found.items() if (path := path_in(said))}
+
+
+def round_trips(addresses: dict[str, str], seconds: float) -> dict[str, list[object]]:
+    """The shortest round trip to each of these in seconds, and whether the path is direct."""
+    found = pongs(addresses, seconds, ["--until-direct=false"])
+    return {
+        name: [round_trip_in(said), path == "direct"]
+        for name, said in found.items()
+        if (path := path_in(said))
+    }
 
 
 def main() -> int:
     """Answer the request on standard input."""
     request = json.loads(sys.stdin.buffer.readline())
+    what = request.get("what", "paths")
+    look = round_trips if what == "round_trips" else paths
     try:
-        found = paths(request["addresses"], request["seconds"])
+        found, problem = look(request["addresses"], request["seconds"]), ""
     except OSError as error:
         found, problem = {}, f"tailscale: {error.strerror}"
-    else:
-        problem = ""
-    print(json.dumps({"paths": found, "problem": problem}))
+    print(json.dumps({what: found, "problem": problem}))
     return 0

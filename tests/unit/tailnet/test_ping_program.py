@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tailtrain.tailnet import ping_program
-from tailtrain.tailnet.ping_program import path_in
+from tailtrain.tailnet.ping_program import path_in, round_trip_in
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -88,3 +88,21 @@ def test_a_host_without_the_command_reaches_nobody(
     monkeypatch.setenv("PATH", str(tmp_path))
     found = answer({"addresses": {"beta": "100.64.0.3"}, "seconds": 1.0}, monkeypatch, capsys)
     assert found == {"paths": {}, "problem": "tailscale: No such file or directory"}
+
+
+def test_round_trips_are_the_shortest_of_several(
+    tailscale: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    addresses = {"beta": "100.64.0.3", "gamma": "100.64.0.4", "nobody": "100.64.0.6"}
+    request = {"what": "round_trips", "addresses": addresses, "seconds": 1.0}
+    found = answer(request, monkeypatch, capsys)
+    assert found == {"round_trips": {"beta": [0.001, True], "gamma": [0.003, False]}, "problem": ""}
+    asked = tailscale.with_name("tailscale.asked").read_text()
+    assert asked == "ping --until-direct=false --timeout=1s --c=4 100.64.0.4\n"
+
+
+@pytest.mark.parametrize(
+    ("said", "seconds"), [(DERP + DIRECT + PEER, 0.001), (DIRECT.replace("1ms", "1.2s"), 1.2)]
+)
+def test_the_shortest_answer_counts(said: str, seconds: float) -> None:
+    assert round_trip_in(said) == pytest.approx(seconds)
