@@ -83,6 +83,16 @@ def unit_files(request: Document, unit: str) -> list[str]:
     return [path for path in (*links, own) if os.path.lexists(path)]
 
 
+def masked_for_ours(request: Document) -> list[str]:
+    """Units that are masked, where the one of ours is there for whose sake that was done."""
+    return [
+        masked
+        for ours, masked in request["masked"].items()
+        if unit_files(request, ours)
+        and os.path.realpath(os.path.join(request["unit_dir"], masked)) == os.devnull
+    ]
+
+
 def unit_state(unit: str) -> Document:
     """Whether a unit runs and whether it starts at boot, in systemd's words."""
     shown = systemctl("show", "-p", "ActiveState,UnitFileState", unit)
@@ -167,4 +177,5 @@ def look(request: Document) -> Document:
         "receipt": read(request["receipt"]),
         "lock": observed_lock(),
         "left": packages(request["packages"]),
+        "masked": masked_for_ours(request),
     }

@@ -14,7 +14,14 @@ from pyinfra.api.state import StateStage
 
 from tailtrain.data import verify
 from tailtrain.errors import FleetError, UnsupportedError
-from tailtrain.fleet import files_program, hardware_program, lock_program, probe_program, remote
+from tailtrain.fleet import (
+    files_program,
+    hardware_program,
+    lock_program,
+    probe_program,
+    remote,
+    units_program,
+)
 from tailtrain.planning import layout
 from tailtrain.planning.hardware import require_supported
 from tailtrain.planning.newcomers import Entry, entry_of
@@ -28,7 +35,7 @@ if TYPE_CHECKING:
 
     from pyinfra.api.host import Host
 
-PROGRAM = (verify, files_program, lock_program, probe_program, hardware_program)
+PROGRAM = (verify, files_program, lock_program, units_program, probe_program, hardware_program)
 """What is sent to a machine: the last one's `main` is run, the others are what it imports."""
 ANSWER_SECONDS = 60
 AT_ONCE = 64

@@ -139,11 +139,11 @@ def files() -> Commands:
 def _write_files(host: Host) -> None:
     now = session.current()
     plan = now.plan.host(host.name)
-    server = f"{layout.UNIT_DIR}/{layout.CHUNKS_UNIT}"
-    for change in sorted(plan.files, key=lambda change: change.path == server):
-        if change.path == server:
+    servers = {f"{layout.UNIT_DIR}/{unit}": unit for unit in (layout.CHUNKS_UNIT, layout.SERF_UNIT)}
+    for change in sorted(plan.files, key=lambda change: change.path in servers):
+        if change.path in servers:
             # Stopped first: killed here, the next deploy finds it so, never running with an old unit.
-            remote.run(host, ["systemctl", "stop", layout.CHUNKS_UNIT])
+            remote.run(host, ["systemctl", "stop", servers[change.path]])
         content = {change.path: change.after.encode()}
         transfer.send_contents(host, content, mode=change.mode, group=change.group)
         # What is there and right is not written again, whatever its permissions are.

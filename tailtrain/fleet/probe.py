@@ -11,7 +11,7 @@ from gevent.pool import Pool
 
 from tailtrain.data import send, verify
 from tailtrain.errors import FleetError
-from tailtrain.fleet import files_program, lock_program, probe_program, remote
+from tailtrain.fleet import files_program, lock_program, probe_program, remote, units_program
 from tailtrain.fleet.memory import Memory
 from tailtrain.planning import layout
 from tailtrain.planning.judgement import unlearned
@@ -62,7 +62,9 @@ def probe_request(material: Material) -> dict[str, object]:
         "account": layout.ACCOUNT,
         "folders": FOLDERS,
         "files": FILES,
-        "units": layout.UNITS,
+        "units": [*layout.UNITS, layout.DEBIAN_SERF_UNIT],
+        "secrets": [layout.SERF_CONFIG, layout.SERF_KEYRING],
+        "programs": {layout.SERF_PACKAGE: layout.SERF_PROGRAM},
         "in_use": [material.code_id, *material.locks.values()],
         "where": {
             "state": layout.STATE_DIR,
@@ -97,7 +99,7 @@ def probe(
         material: ids of code and environments.
         answers: the folder in which answers are remembered, see `Memory`.
     """
-    modules = (verify, files_program, lock_program, probe_program)
+    modules = (verify, files_program, lock_program, units_program, probe_program)
     asker, request, memory = send.Asker(modules), probe_request(material), Memory(answers)
     known = frozenset(chunk.sha256 for d in datasets for chunk in (*d.train, *d.heldout))
 
@@ -215,6 +217,7 @@ def _observation(
         lock=_holder(reply["lock"]["holder"]),
         deploys=reply["lock"]["deploys"],
         credentials=reply["credentials"],
+        secrets={path: found for path, found in reply["secrets"].items() if found},
     )
 
 

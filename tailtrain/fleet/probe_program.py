@@ -1,9 +1,9 @@
 """The probe: runs on a host as plain Python, changes nothing there but its own cache of verified hashes.
 
-Its source is sent to the host, after those of `tailtrain.data.verify`, `tailtrain.fleet.files_program` and
-`tailtrain.fleet.lock_program`; besides, it uses nothing but the standard library (few modules of it, since
-starting costs more than looking) and asks few other programs. What it prints is read by
-`tailtrain.fleet.probe`.
+Its source is sent to the host, after those of `tailtrain.data.verify`, `tailtrain.fleet.files_program`,
+`tailtrain.fleet.lock_program` and `tailtrain.fleet.units_program`; besides, it uses nothing but the standard
+library (few modules of it, since starting costs more than looking) and asks few other programs. What it
+prints is read by `tailtrain.fleet.probe`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ import os
 import pwd
 import re
 import stat
-import subprocess
 import sys
 import time
 from typing import Any
@@ -36,21 +35,13 @@ from tailtrain.fleet.files_program import (
     when,
 )
 from tailtrain.fleet.lock_program import observed_lock
+from tailtrain.fleet.units_program import units
 
 Document = dict[str, Any]
 SECRET = 0o600
 GPUS = "/proc/driver/nvidia/gpus"
 HASH = re.compile(r"[0-9a-f]{64}")
 RUN_ID = re.compile(r"[0-9a-f]{16}")
-PROPERTIES = (
-    "Id",
-    "LoadState",
-    "ActiveState",
-    "UnitFileState",
-    "MainPID",
-    "StateChangeTimestamp",
-    "DropInPaths",
-)
 
 
 def hardware(data_dir: str) -> Document:
@@ -155,40 +146,6 @@ def credentials(path: str) -> str:
     return f"{found} {mode}" if found and mode else ""
 
 
-def units(names: list[str]) -> Document:
-    """The state of systemd units."""
-    try:
-        shown = subprocess.run(
-            ["systemctl", "show", "--timestamp=unix", "-p", ",".join(PROPERTIES), *names],
-            capture_output=True,
-            text=True,
-            timeout=30,
-            check=False,
-        ).stdout
-    except (OSError, subprocess.TimeoutExpired):
-        return {}
-    states = {}
-    for block in shown.split("\n\n"):
-        values = dict(line.split("=", 1) for line in block.splitlines() if "=" in line)
-        if "Id" in values:
-            unit = values["Id"]
-            masked = [f"masked (systemctl unmask {unit})"] if values.get("LoadState") == "masked" else []
-            states[unit] = {
-                "active": values.get("ActiveState", "inactive"),
-                "enabled": values.get("UnitFileState") == "enabled",
-                "pid": int(values.get("MainPID") or 0),
-                "since": utc(values.get("StateChangeTimestamp", "")),
-                "drop_ins": [*values.get("DropInPaths", "").split(), *masked],
-            }
-    return states
-
-
-def utc(timestamp: str) -> str:
-    """A time as systemd writes it with --timestamp=unix, to the minute; empty where there is none."""
-    digits = timestamp.removeprefix("@")
-    return time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(int(digits))) if digits.isdigit() else ""
-
-
 def run_state(config: str, runs: str) -> Document:
     """How far the configured run is on this host."""
     run_id = str(read_json(config).get("run_id", ""))
@@ -243,6 +200,7 @@ def reply(request: Document) -> Document:
         missing.append("python3-venv")
     if not os.path.exists("/etc/ssl/certs/ca-certificates.crt"):
         missing.append("ca-certificates")
+    missing += [package for package, program in request["programs"].items() if not os.path.exists(program)]
     environments, codes = complete(where["environments"], "bin/python"), complete(where["codes"])
     return {
         "uid": os.geteuid(),
@@ -258,10 +216,11 @@ def reply(request: Document) -> Document:
         },
         "peer_id": peer_id(request["account"], where["identity"], where["peer_id"]),
         "files": {path: read(path) for path in request["files"]},
-        "modified": {path: when(path) for path in request["files"]},
+        "modified": {path: when(path) for path in [*request["files"], *request["secrets"]]},
         "modes": {path: mode_of(path) for path in request["files"]},
         "receipt": read(where["receipt"]),
         "credentials": credentials(where["credentials"]),
+        "secrets": {path: credentials(path) for path in request["secrets"]},
         "chunks": chunks(where["chunks"], request["account"]),
         "manifests": manifests,
         "units": units(request["units"]),

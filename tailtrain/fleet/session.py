@@ -25,6 +25,7 @@ from tailtrain.fleet.datasets import WORK_DIR
 from tailtrain.fleet.declared import declared_fleet
 from tailtrain.fleet.gate import Gate, require_quorum
 from tailtrain.fleet.gathering import gather
+from tailtrain.fleet.gossip_key import fleet_key
 from tailtrain.fleet.keyring import kept_identity
 from tailtrain.fleet.lock import own_name
 from tailtrain.fleet.refusal import Refused
@@ -242,5 +243,7 @@ def begin(state: State) -> Session:
         departed.for_planning(logins, left, _peer_ids(observed)),
         storage=storage.planned if storage else None,
         paths=ways,
+        gossip_key=fleet_key(project / WORK_DIR, declared, hosts, observed),
+        round_trips=paths.round_trips(hosts, observed) if measured else None,
     )
     return Session(project, declared, bundle, observed, plan, identities, left, storage=storage)

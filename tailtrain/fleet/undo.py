@@ -36,6 +36,7 @@ def undo_request(mode: str, *, keep_runs: bool = False) -> dict[str, object]:
     return {
         "mode": mode,
         "units": layout.UNITS,
+        "masked": {layout.SERF_UNIT: layout.DEBIAN_SERF_UNIT},
         "unit_dir": layout.UNIT_DIR,
         "folders": FOLDERS,
         # Made on the way to the folders in them; removed where they are empty then.
@@ -53,7 +54,7 @@ def undo_request(mode: str, *, keep_runs: bool = False) -> dict[str, object]:
         "config": layout.CONFIG,
         "runs": layout.RUN_DIR,
         "receipt": layout.RECEIPT,
-        "packages": layout.PACKAGES,
+        "packages": (*layout.PACKAGES, layout.SERF_PACKAGE),
         "keep": [layout.RUN_DIR] if keep_runs else [],
     }
 
@@ -85,6 +86,7 @@ def _belongings(name: str, reply: Mapping[str, Any]) -> Belongings:
         runs=tuple(KeptRun(**run) for run in reply["runs"]),
         receipt=read_receipt(reply["receipt"], name),
         left=tuple(reply["left"]),
+        masked=tuple(reply["masked"]),
         lock=holder_of(reply["lock"]),
     )
 
@@ -100,6 +102,20 @@ def drain(host: Host) -> None:
     stop = shlex.join(["systemctl", "disable", "--quiet", "--now", unit])
     # The name without the file means that nothing can run.
     must(host, ["sh", "-c", f"! {there} || {stop}"], what="stop the worker", timeout=90)
+
+
+def retire_agent(host: Host) -> None:
+    """Stop a host's Serf agent, which leaves in order, and remove it with its key; done again, it finishes.
+
+    Raises:
+        FleetError: naming the host, and what stands in the way.
+    """
+    request = undo_request("retire") | {
+        "units": [layout.SERF_UNIT],
+        "files": [layout.SERF_SNAPSHOT, layout.SERF_CONFIG, layout.SERF_KEYRING],
+    }
+    if stuck := remote.ask(host, PROGRAM, request, timeout=90)["stuck"]:
+        raise FleetError(stuck, host=host.name)
 
 
 def clean(host: Host, *, keep_runs: bool = False) -> None:

@@ -22,6 +22,7 @@ from tailtrain.fleet.belongings_program import (
     account_of,
     group_of,
     look,
+    masked_for_ours,
     systemctl,
     unexpected,
     unit_files,
@@ -98,6 +99,32 @@ def remove(path: str, keep: list[str]) -> None:
         raise Stuck(f"{error.filename or path} cannot be removed: {error.strerror}") from None
 
 
+def remove_units(request: Document) -> None:
+    """Remove the files of stopped units, and masks that were made for them.
+
+    What was masked does not start when the host boots either: the links that would start it go first.
+    """
+    for masked in masked_for_ours(request):
+        for path in unit_files(request, masked):
+            remove(path, [])
+    for unit in request["units"]:
+        for path in unit_files(request, unit):
+            remove(path, [])
+    systemctl("daemon-reload")
+
+
+def retire(request: Document) -> None:
+    """Remove some units with their files, and nothing else; the units themselves are the last to go.
+
+    Raises:
+        Stuck: naming what stands in the way.
+    """
+    stop_units(request)
+    for path in request["files"]:
+        remove(path, [])
+    remove_units(request)
+
+
 def remove_account(request: Document) -> None:
     """Remove the account and its group."""
     name = request["account"]
@@ -120,11 +147,9 @@ def undo(request: Document) -> None:
     stop_units(request)
     if account is not None:
         end_processes(account.pw_uid)
-    vouchers = [path for pattern in request["vouchers"] for path in glob.glob(pattern)]
-    units = [path for unit in request["units"] for path in unit_files(request, unit)]
-    for path in (*vouchers, *units):
+    for path in [path for pattern in request["vouchers"] for path in glob.glob(pattern)]:
         remove(path, keep)
-    systemctl("daemon-reload")
+    remove_units(request)
     for folder in request["folders"]:
         remove(folder, keep)
     for folder in request["parents"]:
@@ -136,7 +161,7 @@ def undo(request: Document) -> None:
 
 
 def main() -> int:
-    """Answer the request on standard input: look, or remove."""
+    """Answer the request on standard input: look, remove all, or some units."""
     request = json.loads(sys.stdin.buffer.readline())
     reply: Document
     if request["mode"] == "look":
@@ -146,7 +171,7 @@ def main() -> int:
         reply = {"stuck": "; ".join(stands)}
         if not stands:
             try:
-                undo(request)
+                retire(request) if request["mode"] == "retire" else undo(request)
             except (Stuck, subprocess.TimeoutExpired, OSError) as error:
                 reply = {"stuck": str(error) or type(error).__name__}
     print(json.dumps(reply))

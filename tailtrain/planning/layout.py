@@ -37,7 +37,7 @@ LAB_MARKER = "/etc/tailtrain-lab.json"
 
 # Debian packages that a node needs: venv to build the worker's environment, runuser and systemd are base.
 PACKAGES = ("python3", "python3-venv", "ca-certificates")
-SERF_PACKAGE = "serf"
+SERF_PACKAGE, SERF_PROGRAM = "serf", "/usr/bin/serf"
 """What a node needs besides where Serf holds the membership."""
 SECRET_MODE = f"0600 {ACCOUNT}:{ACCOUNT}"
 """How files lie on a host whose content is the worker's business alone: mode and owners."""

@@ -35,7 +35,7 @@ class Belongings:
     `units` are those that have a file there; `places` maps each folder of ours that exists to the bytes in
     it (a folder inside another one counts in both). `unexpected` says why nothing must be removed there.
     `run` is the run that the worker is configured for. `left` are packages that a deploy may have installed,
-    `lock` is who deploys from there.
+    `masked` units of theirs that it masked, `lock` is who deploys from there.
     """
 
     node: str
@@ -49,6 +49,7 @@ class Belongings:
     runs: tuple[KeptRun, ...] = ()
     receipt: Receipt | None = None
     left: tuple[str, ...] = ()
+    masked: tuple[str, ...] = ()
     lock: LockHolder | None = None
 
     @property
@@ -75,7 +76,8 @@ class Belongings:
     @property
     def busy(self) -> bool:
         """Whether a unit of ours trains or judges there, or would after the next boot; serving is no work."""
-        working = (unit for name, unit in self.units.items() if name != layout.CHUNKS_UNIT)
+        serving = (layout.CHUNKS_UNIT, layout.SERF_UNIT)
+        working = (unit for name, unit in self.units.items() if name not in serving)
         return any(unit.active not in ("inactive", "failed") or unit.enabled for unit in working)
 
     @property
@@ -146,6 +148,8 @@ class UndoHost:
         found, steps = self.belongings, []
         if found.units:
             steps.append(f"stop, disable and remove {', '.join(found.units)}")
+        if found.masked:
+            steps.append(f"unmask {', '.join(found.masked)}, which does not start by itself then")
         inner = {place for place in found.places if any(place.startswith(f"{o}/") for o in found.places)}
         for place in found.places:
             if place in inner:

@@ -75,7 +75,7 @@ def provisioned(folder: Path) -> dict[str, Any]:
     # Whatever this machine has in the places where a node has things is not looked at.
     nowhere = str(folder / "nothing")
     request["where"] = {name: f"{nowhere}{path}" for name, path in request["where"].items()}
-    request["files"] = []
+    request["files"] = request["secrets"] = []
     found: dict[str, Any] = json.loads(json.dumps(probe_program.reply(request)).replace(nowhere, ""))
     return found | {
         "uid": 0,

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tailtrain.data import send, verify
-from tailtrain.fleet import files_program, lock_program, probe_program
+from tailtrain.fleet import files_program, lock_program, probe_program, units_program
 from tailtrain.fleet.probe import probe_request
 from tailtrain.planning import layout
 from tailtrain.planning.plan import Material
@@ -44,11 +44,12 @@ def asked(root: Path) -> Any:
         "account": US,
         "folders": {f"{root}{path}": [US, mode] for path, (_, mode) in request["folders"].items()},
         "files": [f"{root}{path}" for path in request["files"]],
+        "secrets": [f"{root}{path}" for path in request["secrets"]],
         "where": {name: f"{root}{path}" for name, path in request["where"].items()},
     }
     done = subprocess.run(
         ["sh", "-c", send.ask_command(sys.executable)],
-        input=send.question([verify, files_program, lock_program, probe_program], request),
+        input=send.question([verify, files_program, lock_program, units_program, probe_program], request),
         capture_output=True,
         check=False,
         timeout=60,
