@@ -97,13 +97,16 @@ class ShelfReader:
     def done(self) -> float:
         """Epochs done, if those who read the rest of the shard are as far with it as this node is here.
 
-        Exact to the window while a shelf is open.
+        Exact to the window while a shelf is open; of a shard that is read as a whole it follows from the
+        place alone, wherever reading began.
         """
         if not self._records:
             return self._progress.epoch + 1.0
         left = float(self._left)
         if (opened := self._open) is not None and opened.window:
             left -= opened.block.records * opened.window / opened.block.windows
+        if self._whole:
+            return self._progress.epoch + 1.0 - left / self.shard.records
         part = 1.0 - left / self._records
         return self._progress.epoch + self._share_before + (1.0 - self._share_before) * part
 

@@ -17,7 +17,7 @@ import torch
 from tailtrain.worker.model import build_model, next_byte_loss
 from tailtrain.worker.optimizer import AdamW
 from tailtrain.worker.sharded.config import load_sharded
-from tailtrain.worker.sharded.rank import text_source
+from tailtrain.worker.sharded.source import ChunkSource
 from tailtrain.worker.weights import FlatWeights
 
 if TYPE_CHECKING:
@@ -170,7 +170,7 @@ def reference(fleet: ShardedFleet, steps: int) -> dict[int, float]:
     model = build_model(config.worker.model, config.worker.seed)
     weights = FlatWeights(model, torch.device("cpu"))
     optimizer = AdamW(weights.values, weights.decayed, training)
-    source = text_source(config)
+    source = ChunkSource(config.worker)
     rounds: dict[int, float] = {}
     losses = []
     for step in range(steps):

@@ -7,7 +7,6 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
@@ -31,7 +30,6 @@ from tailtrain.worker.sharded.layout import (
 from tailtrain.worker.sharded.ledger import divided
 from tailtrain.worker.sharded.network import interface_of, listen_on
 from tailtrain.worker.sharded.rendezvous import OrderedChooser, choose_host
-from tailtrain.worker.sharded.source import TextSource
 from tailtrain.worker.sharded.transfer import _read, _write
 from tailtrain.worker.weights import FlatWeights, weights_sha256
 from tests.worker.sharded_fleet import ShardedFleet
@@ -138,24 +136,6 @@ def test_the_oldest_checkpoints_go_and_a_damaged_one_is_named(tmp_path: Path) ->
     write_checkpoint(store, 3)
     assert not list(tmp_path.glob(".round-*"))
     assert Checkpoints(tmp_path, run_id="another", whole=WHOLE, keep=2).newest(told.append) is None
-
-
-def test_a_batch_follows_from_its_step_alone() -> None:
-    texts = [b"abcdefgh" * count for count in range(1, 9)]
-    one, other = (TextSource(texts, batch_size=4, context=8, seed=3) for _ in range(2))
-    ahead = {step: one.batch(step) for step in range(30)}
-    for step in (29, 3, 17, 3):
-        assert np.array_equal(other.batch(step).windows, ahead[step].windows)
-    assert ahead[0].windows.shape == (4, 9)
-    windows_in_an_epoch = (sum(len(text) + 1 for text in texts) - 1) // 8
-    whole = TextSource(texts, batch_size=windows_in_an_epoch, context=8, seed=3)
-    assert whole.batch(0).records == whole.batch(1).records == len(texts)
-    assert not np.array_equal(whole.batch(0).windows, whole.batch(1).windows)
-
-
-def test_too_little_text_is_said() -> None:
-    with pytest.raises(WorkerError, match="too little text"):
-        TextSource([b"ab"], batch_size=1, context=8, seed=1)
 
 
 @pytest.mark.parametrize(("total", "weights"), [(7, [1.0, 1.0, 1.0]), (15360, [1.0, 2.0, 3.6]), (0, [1.0])])

@@ -15,11 +15,10 @@ import torch.distributed as dist
 from torch.distributed import PrefixStore, TCPStore
 
 from tailtrain.errors import LostNodeError, UnsupportedError
-from tailtrain.worker.records import ChunkStore
 from tailtrain.worker.sharded.checkpoints import BEGINNING, Checkpoints, State, state_to_json
 from tailtrain.worker.sharded.layout import whole_model
 from tailtrain.worker.sharded.members import Member, Share, meet, newest, open_store, shares
-from tailtrain.worker.sharded.source import TextSource
+from tailtrain.worker.sharded.source import ChunkSource
 from tailtrain.worker.sharded.status import ShardedStatus
 from tailtrain.worker.sharded.training import ShardedModel, Team, Training, told_of
 from tailtrain.worker.sharded.transfer import scatter
@@ -73,7 +72,7 @@ def run_rank(config: ShardedConfig, place: Place) -> None:
         keep=worker.training.keep_checkpoints,
     )
     held = checkpoints.newest(log)
-    source = text_source(config)
+    source = ChunkSource(worker)
     store = open_store(place.address, place.port, serve=place.number == 0, timeout=_STORE_SECONDS)
     members = meet(store, config, place.number, place.count, held)
     names = [member.node for member in members]
@@ -201,25 +200,6 @@ def _see_off(store: TCPStore, count: int) -> None:
     ends = time.monotonic() + _FAREWELL_SECONDS
     while store.add("done", 0) < count and time.monotonic() < ends:
         time.sleep(_POLL_SECONDS / 10)
-
-
-def text_source(config: ShardedConfig) -> TextSource:
-    """Batches from this node's chunk files; every node has all of the data.
-
-    Raises:
-        WorkerError: a chunk is missing or damaged.
-    """
-    worker = config.worker
-    store = ChunkStore(worker.chunk_dir)
-    texts = [
-        text
-        for domain in worker.data
-        for own in domain.ranges
-        for text in store.texts(own.chunk, own.start, own.stop)
-    ]
-    return TextSource(
-        texts, batch_size=worker.training.batch_size, context=worker.model.context, seed=worker.seed
-    )
 
 
 def _in_words(division: dict[str, Share], names: Sequence[str]) -> str:

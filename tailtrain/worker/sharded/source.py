@@ -1,26 +1,31 @@
-"""Batches by their step, so that every node can make the batch of any step from what it has.
+"""Batches that are the same on all nodes, made by each of them from its own chunk files.
 
-The first stage needs a batch's inputs and the last its targets; after a lost node all begin again at the step
-of the newest checkpoint. Neither needs a message where a batch follows from its step alone.
+The first stage needs a batch's inputs and the last its targets; neither needs a message where all read the
+same. The data are one shard of each domain, owned by all: its order follows from the seed and the manifest,
+memory stays bounded by a shelf of each domain, and a checkpoint keeps where reading stands in few numbers.
 """
 
 from __future__ import annotations
 
-import random
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
-
-import numpy as np
-import numpy.typing as npt
+from typing import TYPE_CHECKING, Any, Protocol
 
 from tailtrain.errors import WorkerError
+from tailtrain.worker.batches import BatchStream
+from tailtrain.worker.manifests import load_data_set
+from tailtrain.worker.reading_progress import progress_from_json, progress_to_json
+from tailtrain.worker.records import ChunkStore
+from tailtrain.worker.shards import Shard, Shards
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-Bytes: TypeAlias = npt.NDArray[np.uint8]
+    from tailtrain.worker.batches import Wanted
+    from tailtrain.worker.blocks import Bytes
+    from tailtrain.worker.config import WorkerConfig
 
-_SEPARATOR = b"\x00"
+_ALL = "all"
+"""Who owns the shards: the order of reading follows from it, so it is the same on all nodes."""
 
 
 @dataclass(frozen=True)
@@ -32,66 +37,73 @@ class Batch:
 
 
 class BatchSource(Protocol):
-    """Gives the batch of a step; the same on all nodes, whenever and however often it is asked."""
+    """Gives the batch of each step in turn; the same on all nodes that were sought to the same step."""
 
     def batch(self, step: int) -> Batch:
-        """The batch of this step, from 0."""
+        """The batch of this step, which follows the one that was asked for last."""
 
-    def cursor(self, step: int) -> dict[str, Any]:
-        """What a checkpoint keeps, so that `seek` is quick: where reading stands before this step."""
+    def cursor(self) -> dict[str, Any]:
+        """Where reading stands before the next step, for a checkpoint."""
 
     def seek(self, step: int, cursor: dict[str, Any]) -> None:
         """The next step asked for is this one, of a checkpoint with this cursor."""
 
 
-class TextSource:
-    """Batches from records in memory: each epoch they are shuffled with a seed, joined and cut into windows.
+class ChunkSource:
+    """Batches from this node's chunk files, from the first step on.
 
     Args:
-        texts: the records, the same in the same order on all nodes.
-        batch_size: windows in a batch.
-        context: bytes that a window predicts.
-        seed: of the order.
+        config: this node's worker.json, in which every node has all data.
 
     Raises:
-        WorkerError: there is nothing to train on.
+        WorkerError: a manifest is missing or damaged, a chunk is not here, or there is nothing to train on.
     """
 
-    def __init__(self, texts: Sequence[bytes], *, batch_size: int, context: int, seed: int) -> None:
-        self._texts, self._batch_size, self._context, self._seed = texts, batch_size, context, seed
-        size = sum(len(text) + 1 for text in texts)
-        # Windows overlap by one byte: the last of one is the first of the next.
-        self._windows = (size - 1) // context
-        if self._windows < 1:
-            raise WorkerError(
-                "there is too little text to train on", found=f"{size} bytes", expected=f"over {context}"
-            )
-        self._epoch, self._data, self._ends = -1, np.zeros(0, np.uint8), np.zeros(0, np.int64)
+    def __init__(self, config: WorkerConfig) -> None:
+        data_sets = {domain.domain: load_data_set(config.state_dir, domain) for domain in config.data}
+        shards = [Shard(domain.domain, _ALL, domain.ranges, seed=config.seed) for domain in config.data]
+        self._shards = Shards(_ALL, shards, taken_over=False)
+        if not self._shards.own:
+            raise WorkerError("there is nothing to train on", host=config.node, found=", ".join(data_sets))
+        self._store = ChunkStore(config.chunk_dir)
+        self._stream = BatchStream(
+            self._shards, self._store, context=config.model.context, fetch=self._require
+        )
+        self._size, self._step = config.training.batch_size, 0
+        self.seek(0, {})
 
     def batch(self, step: int) -> Batch:
-        """See BatchSource."""
-        windows, records = [], 0
-        for number in range(step * self._batch_size, (step + 1) * self._batch_size):
-            epoch, index = divmod(number, self._windows)
-            if epoch != self._epoch:
-                self._shuffle(epoch)
-            first = index * self._context
-            windows.append(self._data[first : first + self._context + 1])
-            until = len(self._data) if index + 1 == self._windows else first + self._context
-            records += int(np.searchsorted(self._ends, until, "right"))
-            records -= int(np.searchsorted(self._ends, first, "right"))
-        return Batch(np.stack(windows), records)
+        """See BatchSource.
 
-    def cursor(self, step: int) -> dict[str, Any]:
-        """See BatchSource; the step says it all."""
-        return {"step": step}
+        Raises:
+            WorkerError: a chunk is missing or damaged, or has no text; or the step is not the next one.
+        """
+        if step != self._step:
+            raise WorkerError("batches are read in their order", found=step, expected=self._step)
+        found = self._stream.next_batch(self._size)
+        # Who reads less than the others, or something else, would train another model.
+        if found is None or len(found.windows) != self._size:
+            raise WorkerError("there is too little text to train on", expected=f"{self._size} windows")
+        self._step += 1
+        return Batch(found.windows, sum(found.records.values()))
+
+    def cursor(self) -> dict[str, Any]:
+        """See BatchSource."""
+        return progress_to_json(self._stream.progress(), self._shards)
 
     def seek(self, step: int, cursor: dict[str, Any]) -> None:
-        """See BatchSource; nothing is to be done."""
+        """See BatchSource.
 
-    def _shuffle(self, epoch: int) -> None:
-        texts = list(self._texts)
-        random.Random(f"{self._seed}/{epoch}").shuffle(texts)  # noqa: S311 - a shuffle, not a secret
-        self._data = np.frombuffer(_SEPARATOR.join([*texts, b""]), np.uint8)
-        self._ends = np.cumsum([len(text) + 1 for text in texts])
-        self._epoch = epoch
+        Raises:
+            PeerError: the cursor is none of these data.
+            WorkerError: a chunk is not here.
+        """
+        progress = progress_from_json(cursor, self._shards, "a checkpoint")
+        self._stream.assign(progress, {shard.key: None for shard in self._shards.own})
+        self._step = step
+
+    def _require(self, lacking: Sequence[Wanted]) -> None:
+        """What is read soon must be here: to wait for it would hold up all other nodes."""
+        if lacking:
+            problem = self._store.problem(lacking[0].chunk)
+            raise problem or WorkerError("a chunk is not here", field=lacking[0].chunk)

@@ -200,7 +200,7 @@ class Training:
         self.state = State(
             round=number,
             step=step,
-            cursor=self._source.cursor(step),
+            cursor=self._source.cursor(),
             ledger=self._ledger,
             finished=finished,
             committed_unix=time.time(),
