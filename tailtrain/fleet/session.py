@@ -244,6 +244,5 @@ def begin(state: State) -> Session:
         storage=storage.planned if storage else None,
         paths=ways,
         gossip_key=fleet_key(project / WORK_DIR, declared, hosts, observed),
-        round_trips=paths.round_trips(hosts, observed) if measured else None,
     )
     return Session(project, declared, bundle, observed, plan, identities, left, storage=storage)
