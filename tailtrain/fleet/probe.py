@@ -15,6 +15,7 @@ from tailtrain.fleet import files_program, lock_program, probe_program, remote, 
 from tailtrain.fleet.memory import Memory
 from tailtrain.planning import layout
 from tailtrain.planning.judgement import unlearned
+from tailtrain.planning.measurements import read_measured
 from tailtrain.planning.observed import (
     Hardware,
     LockHolder,
@@ -51,7 +52,9 @@ FOLDERS = {
 }
 FILES = (
     layout.CONFIG,
+    layout.SHARDED_CONFIG,
     layout.STORAGE_CA,
+    layout.TOPOLOGY,
     *(f"{layout.UNIT_DIR}/{unit}" for unit in layout.UNITS),
 )
 
@@ -79,6 +82,7 @@ def probe_request(material: Material) -> dict[str, object]:
             "lab_marker": layout.LAB_MARKER,
             "receipt": layout.RECEIPT,
             "credentials": layout.STORAGE_CONFIG,
+            "measured": layout.MEASURED,
         },
     }
 
@@ -217,6 +221,7 @@ def _observation(
         lock=_holder(reply["lock"]["holder"]),
         deploys=reply["lock"]["deploys"],
         credentials=reply["credentials"],
+        measured=read_measured(reply["measured"]),
         secrets={path: found for path, found in reply["secrets"].items() if found},
     )
 

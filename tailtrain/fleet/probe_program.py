@@ -220,6 +220,7 @@ def reply(request: Document) -> Document:
         "modes": {path: mode_of(path) for path in request["files"]},
         "receipt": read(where["receipt"]),
         "credentials": credentials(where["credentials"]),
+        "measured": read_json(where["measured"]),
         "secrets": {path: credentials(path) for path in request["secrets"]},
         "chunks": chunks(where["chunks"], request["account"]),
         "manifests": manifests,

@@ -38,6 +38,7 @@ from tailtrain.planning.receipt import receipts_of
 from tailtrain.planning.render import render_plan
 from tailtrain.planning.sharing import coming_to
 from tailtrain.planning.sourcing import paths_to_ask
+from tailtrain.planning.stage_nodes import is_to_be_measured
 
 if TYPE_CHECKING:
     from pyinfra.api.host import Host
@@ -132,7 +133,10 @@ class Session:
 
     def worker_command(self, name: str, command: str) -> list[str]:
         """A command of the worker, as the worker's account, outside its unit."""
-        return [*self.python_command(name, "tailtrain.worker"), command, "--config", layout.CONFIG]
+        whole = self.declared.settings.data_parallel
+        module = "tailtrain.worker" if whole else "tailtrain.worker.sharded"
+        config = layout.CONFIG if whole else layout.SHARDED_CONFIG
+        return [*self.python_command(name, module), command, "--config", config]
 
     def python_command(self, name: str, module: str) -> list[str]:
         """A module of the worker's code, run as the worker's account, outside its unit."""
@@ -229,8 +233,9 @@ def begin(state: State) -> Session:
         for node in declared.nodes
         if isinstance(answer := observed[node.hostname], Observation) and answer.peer_id is None
     }
-    coming = coming_to(declared, datasets, observed)
+    coming = coming_to(declared, datasets, bundle.material, observed)
     ways = paths.between(hosts, observed, paths_to_ask(coming, paths.MOST_ASKED)) if coming else None
+    measured = is_to_be_measured(declared, datasets, bundle.material, observed)
     if storage:
         storage = storage.looked_at(datasets, needed=bool(coming))
     plan = make_plan(
@@ -244,5 +249,6 @@ def begin(state: State) -> Session:
         storage=storage.planned if storage else None,
         paths=ways,
         gossip_key=fleet_key(project / WORK_DIR, declared, hosts, observed),
+        round_trips=paths.round_trips(hosts, observed) if measured else None,
     )
     return Session(project, declared, bundle, observed, plan, identities, left, storage=storage)

@@ -9,19 +9,22 @@ from tailtrain.planning.carried import (
     least_moved,
     peers_of,
     records_moved,
-    run_at_hand,
+    run_id_of,
 )
-from tailtrain.planning.choices import declared_choices
 from tailtrain.planning.departed import DepartedFound, departed_plan
 from tailtrain.planning.distribution import distribution_of
+from tailtrain.planning.division import planned_division
 from tailtrain.planning.hardware import require_supported
 from tailtrain.planning.host_plan import Fleet, plan_of_host
 from tailtrain.planning.node_config import spans_of
 from tailtrain.planning.observed import LockHolder, Observation, Observed, RunState
 from tailtrain.planning.parts import ACTION_ORDER, Action, Phase
-from tailtrain.planning.plan import DepartedHost, HostPlan, Material, Plan, digest, quorum_of, run_ids
+from tailtrain.planning.plan import DepartedHost, HostPlan, Material, Plan, digest, quorum_of
+from tailtrain.planning.sharded_config import sharded_document
 from tailtrain.planning.shares import q16_weights
 from tailtrain.planning.sharing import shares_of
+from tailtrain.planning.stage_nodes import kept_nodes
+from tailtrain.planning.topology_plan import planned_topology
 from tailtrain.spec import NetworkNode, NodeReserve, NodeRole
 from tailtrain.spec.problems import Problems
 
@@ -29,6 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from tailtrain.planning.datasets import PlannedDataset
+    from tailtrain.planning.division import RoundTrips
     from tailtrain.planning.receipt import Login
     from tailtrain.planning.settings import Settings
     from tailtrain.planning.sourcing import Paths
@@ -63,6 +67,7 @@ def make_plan(
     storage: PlannedStorage | None = None,
     paths: Paths | None = None,
     gossip_key: bytes = b"",
+    round_trips: RoundTrips | None = None,
 ) -> Plan:
     """The plan for a fleet; the same inputs always give the same plan.
 
@@ -77,6 +82,7 @@ def make_plan(
         storage: the backend that the settings name, None where the control machine sends.
         paths: between hosts; None where they have not been looked at, and all count as direct.
         gossip_key: the fleet's, where Serf holds the membership.
+        round_trips: between nodes; None where the plan does not depend on them.
 
     Raises:
         DeclarationError: naming every host about which something does not fit, before anything is changed.
@@ -88,12 +94,18 @@ def make_plan(
         if node.hostname in answers:
             with problems.gathered():
                 require_supported(node, answers[node.hostname])
-    what, who = run_ids(settings, datasets, material, nodes)
-    shares = shares_of(declared, datasets, answers)
+    run_id = run_id_of(settings, datasets, material, nodes, answers)
+    shares = shares_of(declared, datasets, answers, run_id)
+    topology = planned_topology(declared, datasets, answers, paths, run_id)
     quotas, placements = shares.quotas, shares.placements
     primary = answers.get(declared.primary.hostname)
     everyone = len(answers) == len(nodes)
     leaving = [departed_plan(found, everyone=everyone) for found in departed]
+    peers, division = peers_of(settings, nodes, answers, new_peer_ids), None
+    quorum = quorum_of(len(nodes)) if settings.training.fault_tolerance else len(nodes)
+    with problems.gathered():
+        kept = kept_nodes(primary, run_id)
+        division = planned_division(declared, peers, answers, kept, round_trips)
     fleet = Fleet(
         nodes=nodes,
         reserves=declared.reserves,
@@ -101,8 +113,8 @@ def make_plan(
         datasets=datasets,
         material=material,
         templates=templates,
-        run_id=run_at_hand(what, nodes, answers) or what + who,
-        peers=peers_of(settings, nodes, answers, new_peer_ids),
+        run_id=run_id,
+        peers=peers,
         quotas=quotas,
         placements=placements,
         spans={dataset.domain: spans_of(dataset, placements[dataset.domain]) for dataset in datasets}
@@ -110,8 +122,9 @@ def make_plan(
         else {},
         data=distribution_of(settings, shares.weights, datasets, placements, answers, paths),
         storage=storage,
-        choices=declared_choices(settings),
-        quorum=quorum_of(len(nodes)) if settings.training.fault_tolerance else len(nodes),
+        topology=topology,
+        quorum=quorum,
+        sharded=sharded_document(settings, division, peers, quorum) if division else None,
         primary_run=primary.run if primary else RunState(),
         everyone=everyone,
         logins={**declared.logins, **{host.name: host.login for host in leaving if host.remembered}},
@@ -152,10 +165,12 @@ def make_plan(
         material=material,
         hosts=tuple(hosts),
         quorum=fleet.quorum,
+        division=division,
         departed=tuple(leaving),
         lock=_holder(answers, departed),
         deploys=primary.deploys if primary else 0,
         storage=storage,
+        topology=topology,
     )
 
 

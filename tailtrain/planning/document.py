@@ -15,6 +15,7 @@ from msgspec import Meta
 from tailtrain.errors import DeclarationError
 from tailtrain.planning.document_division import DivisionEntry
 from tailtrain.planning.document_host import DepartedEntry, HostEntry, Lock
+from tailtrain.planning.document_topology import TopologyEntry
 from tailtrain.planning.secrets import masked
 
 FORMAT: Literal[1] = 1
@@ -144,6 +145,9 @@ class PlanDocument(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     datasets: tuple[DatasetEntry, ...]
     division: Annotated[
         DivisionEntry | None, Meta(description="Null where every node has the whole model.")
+    ] = None
+    topology: Annotated[
+        TopologyEntry | None, Meta(description="Null where the model is divided among the nodes.")
     ] = None
     hosts: Annotated[tuple[HostEntry, ...], Meta(description="In the inventory's order.")]
     departed: Annotated[

@@ -7,6 +7,8 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
+from tailtrain.planning.document_topology import Work
+
 Count = Annotated[int, Meta(ge=0)]
 
 
@@ -138,6 +140,9 @@ class HostEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     declared: Hardware
     share: Annotated[Count, Meta(description="Of the fleet's work, in 65536ths.")]
     quotas: Annotated[dict[str, Count], Meta(description="Records to train on, by domain.")]
+    work: Annotated[
+        Work | None, Meta(description="Its part in the training; null where the model is divided.")
+    ] = None
     path: Annotated[str, Meta(description="How it is reached: direct, or relayed.")]
     emulated: Annotated[bool, Meta(description="A lab host: it emulates the declared hardware.")]
     environment: Annotated[str, Meta(description="The lock that its packages come from.")]

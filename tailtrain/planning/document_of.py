@@ -21,6 +21,7 @@ from tailtrain.planning.document import (
 from tailtrain.planning.document_host import DepartedEntry, Lock, Login
 from tailtrain.planning.document_of_division import division_entry
 from tailtrain.planning.document_of_host import action_entry, host_entry, said
+from tailtrain.planning.document_of_topology import topology_entry
 from tailtrain.planning.parts import Phase
 
 if TYPE_CHECKING:
@@ -64,6 +65,7 @@ def document_of(plan: Plan, *, diffs: bool = True) -> PlanDocument:
         code=plan.material.code_id,
         datasets=tuple(_datasets(plan)),
         division=division_entry(plan),
+        topology=topology_entry(plan.topology),
         hosts=hosts,
         departed=tuple(_departed(host) for host in plan.departed),
         phases=tuple(_phases(plan)),

@@ -20,6 +20,7 @@ from tailtrain.planning.document_host import (
     SourceEntry,
     Unknown,
 )
+from tailtrain.planning.document_of_topology import work_of
 from tailtrain.planning.secrets import masked
 
 if TYPE_CHECKING:
@@ -44,6 +45,7 @@ def host_entry(host: HostPlan, plan: Plan, gate: Gate) -> HostEntry:
         declared=Hardware(cores=node.cores, ram_gb=node.ram_gb, gpu=node.has_gpu, storage_gb=node.storage_gb),
         share=host.share,
         quotas=dict(host.quotas),
+        work=work_of(plan.topology, node.hostname),
         path=said(host.path),
         emulated=host.emulated,
         environment=host.lock,

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tailtrain.errors import UnsupportedError
-from tailtrain.spec import CoordinationProtocol, DistributionStrategy, TrainingConfiguration
+from tailtrain.spec import CoordinationProtocol, DistributionStrategy
 
 if TYPE_CHECKING:
     from tailtrain.planning.settings import Settings
@@ -43,24 +43,3 @@ def require_runnable(settings: Settings) -> None:
             fix='Set coordination_protocol = "centralized" and distribution_strategy = "dataParallel" in'
             " group_data/all.py, or leave deterministic out",
         )
-    require_methods(training)
-
-
-def require_methods(training: TrainingConfiguration) -> None:
-    """Refuse methods of sharing work out that are not carried out.
-
-    Raises:
-        UnsupportedError: naming the setting, its value and the one that works.
-    """
-    for field, found, works in (
-        ("resource_allocation", training.resource_allocation, "declared_cores"),
-        ("load_balancing", training.load_balancing, "static"),
-    ):
-        if found != works:
-            raise UnsupportedError(
-                "known to the specification, but not carried out in this version",
-                field=field,
-                found=found,
-                expected=works,
-                fix=f'Set {field} = "{works}" in group_data/all.py',
-            )

@@ -146,3 +146,16 @@ def limits_of(
         nice=DEFAULT_NICE if reserve.nice is None else reserve.nice,
     )
     return limits, tuple(notes)
+
+
+def declared_limits(node: NetworkNode, reserve: NodeReserve) -> NodeLimits:
+    """What the worker may use if the host has what is declared."""
+    cores = node.cores - reserve.cores
+    return NodeLimits(
+        threads=cores,
+        usable_cores=float(cores),
+        cpu_quota_percent=cores * 100,
+        memory_bytes=(node.ram_gb - reserve.ram_gb) * GIB,
+        device="cuda" if node.has_gpu else "cpu",
+        nice=DEFAULT_NICE if reserve.nice is None else reserve.nice,
+    )

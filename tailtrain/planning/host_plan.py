@@ -16,12 +16,12 @@ from tailtrain.planning.plan import HostPlan, Material
 from tailtrain.planning.pruning import removals_of
 from tailtrain.planning.receipt import Receipt
 from tailtrain.planning.serf_plan import missing_packages, serf_plan
+from tailtrain.planning.sharded_config import config_digest, on_cpu
 from tailtrain.planning.work import HostContext, actions_of, sources_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from tailtrain.planning.choices import Choices
     from tailtrain.planning.datasets import PlannedDataset
     from tailtrain.planning.distribution import Distribution
     from tailtrain.planning.node_config import FleetSpans, NodeLimits, Peer
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from tailtrain.planning.settings import Settings
     from tailtrain.planning.storage_plan import PlannedStorage
     from tailtrain.planning.templates import Templates
+    from tailtrain.planning.topology_plan import PlannedTopology
     from tailtrain.spec import NetworkNode, NodeReserve
 
 # Bytes per second until a transfer was measured. Direct, and between nodes or from a backend: a slow home's
@@ -45,6 +46,7 @@ class Fleet:
     """What is the same for every host of a plan.
 
     `everyone` says that all declared hosts answered; `logins` names every host that has something of ours.
+    `sharded` is what `sharded.json` says, where the model is divided.
     `gossip_key` is the fleet's, empty where Serf is not used.
     """
 
@@ -61,11 +63,12 @@ class Fleet:
     spans: Mapping[str, FleetSpans]
     data: Distribution
     storage: PlannedStorage | None
-    choices: Choices
+    topology: PlannedTopology
     quorum: int
     primary_run: RunState
     everyone: bool
     logins: Mapping[str, Login]
+    sharded: Mapping[str, object] | None
     gossip_key: bytes = field(repr=False)
 
     @property
@@ -83,12 +86,15 @@ def plan_of_host(fleet: Fleet, node: NetworkNode, answer: Observation, share: in
     name = node.hostname
     limits, notes = limits_of(node, fleet.reserves[name], answer)
     settings = fleet.settings
-    require_memory(name, limits.memory_bytes, settings.model, settings.loop, device=limits.device)
+    if settings.data_parallel:
+        require_memory(name, limits.memory_bytes, settings.model, settings.loop, device=limits.device)
+    else:
+        limits, notes = on_cpu(limits, notes)
     lock = fleet.material.lock_for(limits.device, answer.environments)
     me = next(peer for peer in fleet.peers if peer.node == name)
     serf = serf_plan(settings, me, fleet.peers, limits, fleet.gossip_key)
     texts = _texts(fleet, me, answer, lock, limits, serf)
-    config_sha256 = next(sha256_of(change.after) for change in texts if change.path == layout.CONFIG)
+    config_sha256 = config_digest(texts)
     files = tuple(
         change
         for change in texts
@@ -193,11 +199,16 @@ def _texts(
         spans=fleet.spans,
         rclone=layout.rclone(fleet.material.locks[lock]),
         storage=fleet.storage,
-        choices=fleet.choices,
+        choices=fleet.topology.choices,
         code=fleet.material.code_id,
     )
     config = fleet.templates.render_worker(name, document)
     wanted = [(layout.CONFIG, "0640", layout.ACCOUNT, config)]
+    if fleet.sharded:
+        text = fleet.templates.render_document("sharded.json", name, fleet.sharded)
+        wanted.append((layout.SHARDED_CONFIG, "0640", layout.ACCOUNT, text))
+    if me.role == "primary" and fleet.topology.text:
+        wanted.append((layout.TOPOLOGY, "0640", layout.ACCOUNT, fleet.topology.text))
     if fleet.storage and fleet.storage.ca_text is not None:
         wanted.append((layout.STORAGE_CA, "0644", "root", fleet.storage.ca_text))
     values = unit_values(fleet.material, lock, limits, fleet.settings, me, fleet.peers)

@@ -100,6 +100,27 @@ class LockHolder:
 
 
 @dataclass(frozen=True)
+class Measured:
+    """What a host's worker measured of itself in a run, smoothed; 0 where there was nothing to measure.
+
+    Attributes:
+        run: in which run.
+        parameters: of the model that it trained.
+        tokens_per_second: while training alone.
+        bytes_per_second: what an averaging moved in each direction.
+        averaging_seconds: of an averaging of all.
+        round_seconds: of a whole round.
+    """
+
+    run: str
+    parameters: int
+    tokens_per_second: float
+    bytes_per_second: float
+    averaging_seconds: float
+    round_seconds: float
+
+
+@dataclass(frozen=True)
 class Observation:
     """A host that answered.
 
@@ -142,6 +163,7 @@ class Observation:
     lock: LockHolder | None = None
     deploys: int = 0
     credentials: str = ""
+    measured: Measured | None = None
     secrets: Mapping[str, str] = field(default_factory=dict)
 
 

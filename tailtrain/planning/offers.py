@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping  # noqa: TC003 - kept topologies are read by these annotations
+from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 DAY_SECONDS = 86_400.0
 _FLOPS_OF_A_CORE = 5e9  # what torch got from one core of several machines, within a factor of two
@@ -50,6 +47,7 @@ class Offer:
         disk_bytes: what is free for chunks, checkpoints left out.
         bytes_per_second: what its link, or its processor while averaging, moves in each direction at once.
         round_trip_seconds: to the other nodes, where `Link` does not say more.
+        training_bytes: memory that its worker needs, where that is not what the job says (on a GPU).
     """
 
     node: str
@@ -59,6 +57,7 @@ class Offer:
     disk_bytes: int
     bytes_per_second: float
     round_trip_seconds: float = 0.001
+    training_bytes: int | None = None
 
 
 @dataclass(frozen=True)
@@ -199,6 +198,9 @@ class Topology:
         equal: as `by_cores`, with equal shares.
         fastest: the fastest node's tokens per second.
         warning: what is expected to go wrong all the same; empty where nothing is.
+        longest_averaging: seconds that an averaging of all is predicted to take.
+        speeds: tokens per second that each node was taken to train.
+        guessed: the nodes of which that is a guess, since nobody has measured them yet.
     """
 
     roles: Mapping[str, Role]
@@ -214,6 +216,9 @@ class Topology:
     equal: Prediction
     fastest: float
     warning: str = ""
+    longest_averaging: float = 0.0
+    speeds: Mapping[str, float] = field(default_factory=dict)
+    guessed: tuple[str, ...] = ()
 
     @property
     def ideal(self) -> float:
@@ -226,7 +231,7 @@ class Topology:
         return self.prediction.tokens_per_second / self.fastest
 
 
-def first_guess(cores: int, parameters: int, *, gpu: bool = False) -> float:
+def first_guess(cores: float, parameters: int, *, gpu: bool = False) -> float:
     """Tokens per second of a node that nobody has measured yet.
 
     Training takes about 6 operations per parameter and token (Kaplan et al., arXiv 2001.08361). The measured

@@ -127,10 +127,12 @@ def optimize(
             for node, rate in rates.items()
         },
         prediction=prediction,
-        by_cores=_plain(choice.trainers, cores, tokens, links, job, limits, overheads),
-        equal=_plain(choice.trainers, [1.0] * len(cores), tokens, links, job, limits, overheads),
+        by_cores=plain(choice.trainers, cores, tokens, links, job, limits, overheads),
+        equal=plain(choice.trainers, [1.0] * len(cores), tokens, links, job, limits, overheads),
         fastest=max(speeds.values()),
         warning=_too_long(choice, limits),
+        longest_averaging=choice.longest,
+        speeds={offer.node: offer.tokens_per_second for offer in offers},
     )
 
 
@@ -156,9 +158,9 @@ def _best(
     rate, fastest = sum(rates.values()), max(offer.tokens_per_second for offer in trainers)
     whole_run = job.target_tokens / rate
     # Equal parts can win where the first part of all takes long.
-    parts = {Way.GROUP: [round_time.best_reducers(trainers, links), _equal(trainers)]}
+    parts = {Way.GROUP: [round_time.best_reducers(trainers, links), equal_parts(trainers)]}
     if Way.STAR in limits.ways:
-        parts[Way.STAR] = [_primary_alone(trainers, job)]
+        parts[Way.STAR] = [primary_alone(trainers, job)]
     found: list[_Choice] = []
     for compression, way in product(limits.compressions, limits.ways):
         volume = round_time.weight_bytes(job.parameters, compression)
@@ -221,11 +223,17 @@ def _without_the_slowest(
     return best
 
 
-def _equal(trainers: Sequence[Offer]) -> dict[str, float]:
+def equal_parts(trainers: Sequence[Offer]) -> dict[str, float]:
+    """The same part of the weights for everybody."""
     return {offer.node: 1 / len(trainers) for offer in trainers}
 
 
-def _primary_alone(trainers: Sequence[Offer], job: Job) -> dict[str, float]:
+def primary_alone(trainers: Sequence[Offer], job: Job) -> dict[str, float]:
+    """The parts of the weights where the primary averages all of them.
+
+    Raises:
+        DeclarationError: the primary cannot train.
+    """
     if job.primary not in {offer.node for offer in trainers}:
         raise DeclarationError(
             "the primary reduces for all in centralized coordination, but cannot train",
@@ -235,7 +243,7 @@ def _primary_alone(trainers: Sequence[Offer], job: Job) -> dict[str, float]:
     return {offer.node: float(offer.node == job.primary) for offer in trainers}
 
 
-def _plain(
+def plain(
     trainers: Sequence[Offer],
     weights: Sequence[float],
     tokens: float,
@@ -246,7 +254,7 @@ def _plain(
 ) -> Prediction:
     """The same tokens in fixed shares, averaged by all, uncompressed and in equal parts (or in the star)."""
     way = Way.GROUP if limits.ways != (Way.STAR,) else Way.STAR
-    reducers = _primary_alone(trainers, job) if way is Way.STAR else _equal(trainers)
+    reducers = primary_alone(trainers, job) if way is Way.STAR else equal_parts(trainers)
     volume = round_time.weight_bytes(job.parameters, Compression.NONE)
     total = sum(weights)
     return Prediction(

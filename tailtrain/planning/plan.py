@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from tailtrain.planning.settings import Settings
     from tailtrain.planning.sourcing import Delivery
     from tailtrain.planning.storage_plan import PlannedStorage
+    from tailtrain.planning.topology_plan import PlannedTopology
     from tailtrain.spec import NetworkNode
 
 
@@ -173,6 +174,7 @@ class Plan:
     than before; `least_moved` is the least that any placement with these quotas could move. `lock` is who is
     deploying at this moment, `deploys` how many there were before. `storage` is the backend, None where the
     control machine sends. `division` is who holds which part of the model, None where each holds all of it.
+    `topology` is how they average, and what is expected of a round.
     """
 
     id: str
@@ -192,6 +194,7 @@ class Plan:
     trained: float | None = None
     storage: PlannedStorage | None = None
     division: Division | None = None
+    topology: PlannedTopology | None = None
 
     def host(self, name: str) -> HostPlan:
         """The plan of one host."""

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 from tailtrain.planning import layout
 from tailtrain.planning.choices import declared_choices
 from tailtrain.planning.datasets import PlannedChunk, PlannedDataset
-from tailtrain.planning.hardware import DEFAULT_NICE, GIB
+from tailtrain.planning.hardware import declared_limits
 from tailtrain.planning.memory import require_memory
-from tailtrain.planning.node_config import FleetSpans, NodeLimits, Peer, Spans, unit_values, worker_document
+from tailtrain.planning.node_config import FleetSpans, Peer, Spans, unit_values, worker_document
 from tailtrain.planning.placement import Placement, Range
 from tailtrain.planning.plan import CPU_LOCK, CUDA_LOCK, Material, quorum_of
 from tailtrain.planning.storage_plan import PlannedStorage
@@ -23,7 +23,6 @@ from tailtrain.spec.problems import Problems
 if TYPE_CHECKING:
     from tailtrain.planning.actions import Declared
     from tailtrain.planning.templates import Templates
-    from tailtrain.spec import NetworkNode, NodeReserve
 
 _HASH = "0" * 64
 _OTHERS = (
@@ -52,7 +51,7 @@ def check_templates(templates: Templates, declared: Declared, material: Material
     ]
     for node in declared.nodes:
         name = node.hostname
-        limits = _limits(node, declared.reserves[name])
+        limits = declared_limits(node, declared.reserves[name])
         me = Peer(name, node.role.value, "100.64.0.1", settings.worker_port, "Qm")
         lock = CUDA_LOCK if limits.device == "cuda" else CPU_LOCK
         placements: dict[str, Placement] = {
@@ -92,22 +91,9 @@ def check_memory(declared: Declared) -> None:
     """
     problems, settings = Problems(), declared.settings
     for node in declared.nodes:
-        limits = _limits(node, declared.reserves[node.hostname])
+        limits = declared_limits(node, declared.reserves[node.hostname])
         with problems.gathered():
             require_memory(
                 node.hostname, limits.memory_bytes, settings.model, settings.loop, device=limits.device
             )
     problems.raise_if_any()
-
-
-def _limits(node: NetworkNode, reserve: NodeReserve) -> NodeLimits:
-    """What the worker may use if the host has what is declared."""
-    cores = node.cores - reserve.cores
-    return NodeLimits(
-        threads=cores,
-        usable_cores=float(cores),
-        cpu_quota_percent=cores * 100,
-        memory_bytes=(node.ram_gb - reserve.ram_gb) * GIB,
-        device="cuda" if node.has_gpu else "cpu",
-        nice=DEFAULT_NICE if reserve.nice is None else reserve.nice,
-    )

@@ -17,6 +17,7 @@ from tailtrain.planning.render_hosts import (
     unknown,
     warnings,
 )
+from tailtrain.planning.render_topology import topology
 from tailtrain.planning.render_work import destructive, diffs, known_later, phases
 from tailtrain.planning.text import printable, table, wrapped
 
@@ -57,6 +58,7 @@ def render_plan(document: PlanDocument, *, diff: bool = False, read_only: bool =
     sections += [unknown(document), departed(document)]
     if document.changes:
         sections += [_training(document), _data(document), nodes(document), division(document)]
+        sections.append(topology(document))
         sections += [preflight(document), hardware(document)]
         sections += [movement(document), phases(document), known_later(document)]
         sections += diffs(document) if diff else [_no_diff(document)]
@@ -126,10 +128,11 @@ def _training(document: PlanDocument) -> list[str]:
             f" {get['model.layers']} layers of width {get['model.width']};"
             f" {training_of_a_division(document)}"
         )
+    seconds = document.topology.expected.training_seconds if document.topology else 0.0
     return wrapped(
         f"Training: {get['distribution_strategy']}, {get['coordination_protocol']};"
         f" {get['model.layers']} layers of width {get['model.width']};"
-        f" {get['training.target_tokens']:,} tokens in rounds of {get['training.round_seconds']:g} s,"
+        f" {get['training.target_tokens']:,} tokens in rounds of {seconds:.3g} s,"
         f" {get['training.batch_size']} x {get['model.context']} tokens a step and node"
     )
 

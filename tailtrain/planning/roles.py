@@ -28,13 +28,14 @@ def roles_of(offers: Sequence[Offer], job: Job) -> tuple[dict[str, Role], dict[s
     reasons: dict[str, str] = {}
     problems = Problems()
     for offer in offers:
-        if offer.memory_bytes >= job.training_bytes:
+        needed = job.training_bytes if offer.training_bytes is None else offer.training_bytes
+        if offer.memory_bytes >= needed:
             roles[offer.node] = Role.TRAINS
             continue
         has = f"{offer.memory_bytes / _GIB:.1f} GiB of memory"
         if offer.memory_bytes >= job.validation_bytes:
             roles[offer.node] = Role.DATA
-            reasons[offer.node] = f"{has}; model and optimiser need {job.training_bytes / _GIB:.1f} GiB"
+            reasons[offer.node] = f"{has}; model and optimiser need {needed / _GIB:.1f} GiB"
             continue
         problems.found.append(
             DeclarationError(
@@ -42,7 +43,7 @@ def roles_of(offers: Sequence[Offer], job: Job) -> tuple[dict[str, Role], dict[s
                 host=offer.node,
                 field="ram_gb",
                 found=has,
-                expected=f"{job.training_bytes / _GIB:.1f} GiB to train, or"
+                expected=f"{needed / _GIB:.1f} GiB to train, or"
                 f" {job.validation_bytes / _GIB:.1f} GiB to keep data and validate",
                 fix="Make model or batch_size smaller in group_data/all.py, or leave the host out",
             )

@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tailtrain.planning.carried import owned_now, placements_of
+from tailtrain.planning.carried import owned_now, placements_of, run_id_of
 from tailtrain.planning.distribution import distribution_of
 from tailtrain.planning.observed import Observation
-from tailtrain.planning.shares import apportion, usable_cores
+from tailtrain.planning.shares import apportion
+from tailtrain.planning.topology_plan import weights_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from tailtrain.planning.datasets import PlannedDataset
     from tailtrain.planning.observed import Observed
     from tailtrain.planning.placement import Placement
+    from tailtrain.planning.plan import Material
     from tailtrain.planning.sourcing import Delivery
 
 
@@ -39,15 +41,20 @@ class Shares:
 
 
 def shares_of(
-    declared: Declared, datasets: Sequence[PlannedDataset], answers: Mapping[str, Observation]
+    declared: Declared,
+    datasets: Sequence[PlannedDataset],
+    answers: Mapping[str, Observation],
+    run_id: str,
 ) -> Shares:
-    """Share the data sets out: in proportion to usable cores, with what is in place staying there.
+    """Share the data sets out: in proportion to usable cores, or as the optimizer has it.
+
+    What is in place stays there, as far as the shares allow.
 
     Raises:
-        DeclarationError: the nodes keep all their cores for themselves.
+        DeclarationError: the nodes keep all their cores for themselves, or have no room for the data.
     """
     settings, nodes = declared.settings, declared.nodes
-    weights = {node.hostname: usable_cores(node, declared.reserves) for node in nodes}
+    weights = weights_of(declared, datasets, answers, run_id)
     quotas = {
         dataset.domain: dict(
             zip(weights, apportion(dataset.train_records, list(weights.values())), strict=True)
@@ -61,7 +68,7 @@ def shares_of(
 
 
 def coming_to(
-    declared: Declared, datasets: Sequence[PlannedDataset], observed: Observed
+    declared: Declared, datasets: Sequence[PlannedDataset], material: Material, observed: Observed
 ) -> dict[str, tuple[Delivery, ...]]:
     """What each host would get from where if all paths were direct; only hosts that get anything are named.
 
@@ -71,6 +78,7 @@ def coming_to(
         DeclarationError: as `shares_of`.
     """
     answers = {name: answer for name, answer in observed.items() if isinstance(answer, Observation)}
-    shares = shares_of(declared, datasets, answers)
+    run_id = run_id_of(declared.settings, datasets, material, declared.nodes, answers)
+    shares = shares_of(declared, datasets, answers, run_id)
     found = distribution_of(declared.settings, shares.weights, datasets, shares.placements, answers, None)
     return {name: deliveries for name, deliveries in found.deliveries.items() if deliveries}

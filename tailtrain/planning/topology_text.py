@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 PREDICTION_TARGET = 0.15
 """How far the measured time of a round may be from the predicted one, as a share of it."""
 
+_NAMED = 8
 _COMPRESSED = {
     Compression.NONE: "uncompressed",
     Compression.FP16: "in 16 bits",
@@ -19,8 +20,13 @@ _COMPRESSED = {
 }
 
 
-def topology_lines(topology: Topology) -> tuple[str, ...]:
-    """What the plan says: the round, its averaging, what to expect, and what other shares would give."""
+def topology_lines(topology: Topology, *, chosen: bool = True) -> tuple[str, ...]:
+    """What the plan says: the round, its averaging, what to expect, and what other shares would give.
+
+    Args:
+        topology: as planned.
+        chosen: whether the optimizer chose it; what is declared is not compared with other shares.
+    """
     said = topology.prediction
     training, averaging = said.training_seconds, said.averaging_seconds
     lines = [
@@ -28,9 +34,12 @@ def topology_lines(topology: Topology) -> tuple[str, ...]:
         f"averaging: {_way(topology)}, {_COMPRESSED[topology.compression]}",
         f"speed: {said.tokens_per_second:,.0f} tokens/s, {said.utilisation:.0%} of all speeds",
         f"against the fastest node alone: {topology.speedup:.2f} times (ideal: {topology.ideal:.2f})",
-        _compared("shares by cores", topology.by_cores, said),
-        _compared("equal shares", topology.equal, said),
     ]
+    if chosen:
+        lines.append(_compared("shares by cores", topology.by_cores, said))
+        lines.append(_compared("equal shares", topology.equal, said))
+    if topology.guessed:
+        lines.append(_guessed(topology))
     lines += [
         f"{node} does not train, it {Role.DATA.value}: {reason}"
         for node, reason in sorted(topology.reasons.items())
@@ -71,6 +80,15 @@ def _way(topology: Topology) -> str:
     if topology.way is Way.GROUP:
         return "all together"
     return f"in pairs, all together every {topology.all_each} rounds and at the end"
+
+
+def _guessed(topology: Topology) -> str:
+    """Whose speed is not measured yet."""
+    names = topology.guessed
+    if len(names) == len(topology.roles):
+        return "speeds are guessed by cores: no node has measured its own yet"
+    who = ", ".join(names) if len(names) <= _NAMED else f"{len(names):,} nodes"
+    return f"guessed by cores, not measured yet: the speed of {who}"
 
 
 def _compared(name: str, other: Prediction, chosen: Prediction) -> str:

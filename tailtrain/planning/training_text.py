@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import fields
 from typing import TYPE_CHECKING
 
+from tailtrain.planning.engine_settings import EngineSettings
 from tailtrain.planning.settings import LoopSettings, ModelSettings
 
 if TYPE_CHECKING:
@@ -24,8 +25,8 @@ distribution_strategy = "dataParallel"
 coordination_protocol = "decentralized"
 storage_backend = "local"
 # storage = {{}}  # for the other backends: {{"remote": "name:folder"}}, a remote of rclone and a folder there
-resource_allocation = "declared_cores"
-load_balancing = "static"
+resource_allocation = "swarm_topology_optimizer"  # or "declared_cores"
+load_balancing = "health_weighted"  # or "static"
 # data_sharding = True  # each node trains on its own share of the data
 # fault_tolerance = True  # goes on when a node is lost
 
@@ -44,8 +45,13 @@ model = {{
 
 # Every node trains for the same seconds each round, at its own speed; then weights are averaged in proportion
 # to the tokens trained. The run ends when the fleet has trained `target_tokens`.
+# Rounds of 0 seconds are as long as the optimizer finds best.
 training = {{
 {training}
+}}
+# How the engines work. What is left to the optimizer is `all_each` 0 and `compression` "auto".
+engine = {{
+{engine}
 }}
 # validation_bytes_per_domain = 65_536  # how much held-out text each node is judged by
 # worker_port = 45_001  # on the tailnet address; the tailnet's policy must let nodes reach it
@@ -63,13 +69,19 @@ training = {{
 
 def training_text() -> str:
     """The text of group_data/all.py."""
-    return _WORDS.format(
-        demo=DEMO_FOLDER, model="\n".join(_lines(ModelSettings)), training="\n".join(_lines(LoopSettings))
-    )
+    sections = {"model": ModelSettings, "training": LoopSettings, "engine": EngineSettings}
+    lines = {name: "\n".join(_lines(section)) for name, section in sections.items()}
+    return _WORDS.format(demo=DEMO_FOLDER, **lines)
 
 
-def _lines(section: type[ModelSettings | LoopSettings]) -> Iterator[str]:
+def _lines(section: type[ModelSettings | LoopSettings | EngineSettings]) -> Iterator[str]:
     """The settings of a section with their defaults, as comments."""
     for setting in fields(section):
-        value = f"{setting.default:_}" if isinstance(setting.default, int) else repr(setting.default)
-        yield f'    # "{setting.name}": {value},'
+        yield f'    # "{setting.name}": {_value(setting.default)},'
+
+
+def _value(default: object) -> str:
+    """A default as Python reads it."""
+    if isinstance(default, int) and not isinstance(default, bool):
+        return f"{default:_}"
+    return f'"{default}"' if isinstance(default, str) else repr(default)

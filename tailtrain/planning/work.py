@@ -210,6 +210,7 @@ def _of_the_worker(files: Sequence[FileChange]) -> bool:
     others = (
         *(f"{layout.UNIT_DIR}/{unit}" for unit in (layout.CHUNKS_UNIT, layout.SERF_UNIT)),
         layout.STORAGE_CA,
+        layout.TOPOLOGY,
     )
     return any(change.path not in others for change in files)
 

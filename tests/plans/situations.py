@@ -31,6 +31,7 @@ from tailtrain.spec.defaults import ALL_NODES
 
 if TYPE_CHECKING:
     from tailtrain.planning.departed import DepartedFound
+    from tailtrain.planning.division import RoundTrips
     from tailtrain.planning.plan import HostPlan
     from tailtrain.planning.sourcing import Paths
 
@@ -133,6 +134,7 @@ class Situation:
     departed: tuple[DepartedFound, ...] = ()
     storage: PlannedStorage | None = None
     paths: Paths | None = None
+    round_trip: float | None = None
     diff: bool = False
 
     def __post_init__(self) -> None:
@@ -151,6 +153,7 @@ class Situation:
             self.departed,
             storage=self.storage,
             paths=self.paths,
+            round_trips=self.trips(),
             gossip_key=GOSSIP_KEY,
         )
 
@@ -195,6 +198,17 @@ class Situation:
         self.paths = self.paths or everywhere
         self.paths[host][other] = kind
         return self
+
+    def round_trips(self, seconds: float) -> Situation:
+        """So long is a round trip between any two of the nodes that answered."""
+        self.round_trip = seconds
+        return self
+
+    def trips(self) -> RoundTrips | None:
+        """Between the nodes, as they were measured."""
+        names = [name for name, answer in self.observed.items() if isinstance(answer, Observation)]
+        pairs = [(one, other) for index, one in enumerate(names) for other in names[index + 1 :]]
+        return None if self.round_trip is None else dict.fromkeys(pairs, (self.round_trip, True))
 
     def declare(self, name: str, **fields: Any) -> Situation:
         """Another declaration for a node that is there already."""

@@ -27,7 +27,7 @@ HELDOUT = {chunk.sha256 for each in DATASETS for chunk in each.heldout}
 def distribution(situation: Situation) -> Distribution:
     declared = situation.declared()
     answers = {n: each for n, each in situation.observed.items() if isinstance(each, Observation)}
-    shares = shares_of(declared, situation.datasets, answers)
+    shares = shares_of(declared, situation.datasets, answers, "0" * 16)
     return distribution_of(
         declared.settings, shares.weights, situation.datasets, shares.placements, answers, situation.paths
     )
@@ -114,10 +114,10 @@ def test_one_file_for_two_domains_is_kept_often_enough_as_well() -> None:
 
 def test_what_comes_is_known_before_the_paths_are() -> None:
     situation = Situation()
-    coming = coming_to(situation.declared(), situation.datasets, situation.observed)
+    coming = coming_to(situation.declared(), situation.datasets, situation.material, situation.observed)
     assert coming == {host.node.hostname: host.deliveries for host in situation.plan().hosts}
     done = Situation().applied()
-    assert coming_to(done.declared(), done.datasets, done.observed) == {}
+    assert coming_to(done.declared(), done.datasets, done.material, done.observed) == {}
 
 
 @given(

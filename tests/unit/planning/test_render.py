@@ -47,9 +47,10 @@ def section(whole: str, title: str) -> list[str]:
 
 
 def test_a_plan_without_changes_is_short() -> None:
-    lines = shown(Situation().applied().plan()).splitlines()
+    plan = Situation().applied().plan()
+    lines = shown(plan).splitlines()
     assert [re.sub("^Plan .{12}", "Plan ID", line) for line in lines] == [
-        *("Plan ID: run 1087d07cb500fc76 (finished)", "", "No changes: 6 hosts are as declared.")
+        *(f"Plan ID: run {plan.run_id} (finished)", "", "No changes: 6 hosts are as declared.")
     ]
 
 

@@ -70,7 +70,7 @@ def test_no_number_takes_what_is_no_number_of_its_kind(section: str, name: str, 
 @pytest.mark.parametrize(
     ("section", "name", "value", "expected"),
     [
-        ("training", "round_seconds", 0, "a number above 0, at most 86400"),
+        ("training", "round_seconds", -1, "a number from 0, at most 86400"),
         ("training", "learning_rate", 0.0, "a number above 0, at most 1000"),
         ("training", "outer_momentum", 1.0, "a number from 0, below 1"),
         ("training", "averaging_timeout_seconds", 4.9, "a number from 5, at most 86400"),
@@ -96,6 +96,7 @@ def test_limits_are_said(section: str, name: str, value: float, expected: str) -
         ("training", "weight_decay", 0),
         ("training", "warmup_steps", 0),
         ("training", "seed", 0),
+        ("training", "round_seconds", 0),
         ("training", "round_seconds", 1),
         ("training", "learning_rate", 5e-324),
     ],

@@ -15,6 +15,7 @@ from tailtrain.planning.stakes import stakes
 from tests.plans.situations import NAMES, SEVENTH, Situation
 
 SIX = ", ".join(NAMES)
+RUN = Situation().plan().run_id
 
 
 def at_stake(situation: Situation) -> list[str]:
@@ -27,7 +28,7 @@ def test_a_first_install_names_hosts_packages_and_bytes() -> None:
         f"install python3-venv with apt on {SIX}",
         f"send 101 chunks (5.9 MB) to {SIX}",
         f"have 97 chunks (5.4 MB) fetched by {SIX}",
-        "train run 1087d07cb500fc76 to its end, 1,000,000 tokens, and judge the model",
+        f"train run {RUN} to its end, 1,000,000 tokens, and judge the model",
     ]
 
 
@@ -50,7 +51,7 @@ def test_a_restart_says_which_run_it_interrupts_and_where() -> None:
     (line,) = [line for line in told if line.startswith("restart")]
     assert line.startswith("restart the worker on ")
     assert "judge" in line
-    assert "(interrupts run 1087d07cb500fc76 in round 12: it loses what it trained" in line
+    assert f"(interrupts run {RUN} in round 12: it loses what it trained" in line
     assert told.index(line) > next(i for i, line in enumerate(told) if line.startswith("send"))
 
 
@@ -87,7 +88,7 @@ def test_a_host_that_does_not_answer_is_named() -> None:
 def test_judging_alone_is_said() -> None:
     situation = Situation().applied()
     situation.on("judge", run=replace(situation.answer("judge").run, validated_sha256=""))
-    assert at_stake(situation) == ["judge the model of run 1087d07cb500fc76"]
+    assert at_stake(situation) == [f"judge the model of run {RUN}"]
 
 
 def test_many_hosts_are_counted_not_named() -> None:
