@@ -11,8 +11,9 @@ from enum import StrEnum
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
+from tailtrain.planning.balance import health_of, idle_shares, imbalances
 from tailtrain.planning.plan import quorum_of
-from tailtrain.spec import CoordinationProtocol, NetworkNode, TrainingConfiguration
+from tailtrain.spec import HEALTH_WEIGHTED, CoordinationProtocol, NetworkNode, TrainingConfiguration
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -186,56 +187,22 @@ def _faults(nodes: Sequence[NetworkNode], training: TrainingConfiguration, recor
     return Guarantee("faultTolerance", _verdict(met=met), measured)
 
 
-def idle_shares(record: RunRecord) -> dict[str, float]:
-    """For each node, how much less it trained than the longest trainer of the same rounds.
-
-    The round in which a node joins is left out: it was not there for all of it.
-    """
-    own: dict[str, float] = {}
-    longest: dict[str, float] = {}
-    before: set[str] = set()
-    for entry in record.rounds:
-        group = entry["group"]
-        members = {member["node"] for member in group}
-        top = max((member["train_seconds"] for member in group), default=0.0)
-        for member in group:
-            if member["node"] in before:
-                own[member["node"]] = own.get(member["node"], 0.0) + member["train_seconds"]
-                longest[member["node"]] = longest.get(member["node"], 0.0) + top
-        before = members
-    return {node: 1 - own[node] / longest[node] for node in own if longest[node] > 0}
-
-
-def imbalances(record: RunRecord) -> dict[str, float]:
-    """For each node, how far its share of the tokens is from its share of the speed, in the same rounds."""
-    off: dict[str, float] = {}
-    trained: dict[str, float] = {}
-    for entry in record.rounds:
-        group = entry["group"]
-        tokens = sum(member["tokens"] for member in group)
-        speed = sum(member["tokens_per_second"] for member in group)
-        for member in group:
-            node = member["node"]
-            due = tokens * member["tokens_per_second"] / speed if speed else 0.0
-            off[node] = off.get(node, 0.0) + member["tokens"] - due
-            trained[node] = trained.get(node, 0.0) + tokens
-    return {node: abs(off[node]) / trained[node] for node in off if trained[node] > 0}
-
-
 def _balance(training: TrainingConfiguration, record: RunRecord) -> Guarantee:
+    """Met where nobody waited for others, and work followed speed and health."""
     idle = idle_shares(record)
     worst = max(idle, key=lambda node: idle[node], default=None)
-    imbalance = max(imbalances(record).values(), default=0.0)
-    measured = (
-        f"every node the same seconds a round; largest idle share {idle[worst]:.1%} ({worst},"
-        f" target {IDLE_TARGET:.0%}); work share and speed share at most {imbalance:.1%} apart"
-        if worst is not None
-        else "fewer than two rounds, nothing to compare"
-    )
-    if training.coordination_protocol is not CoordinationProtocol.ENE_GOSSIP:
-        return Guarantee("loadBalancing", Verdict.NOT_EXERCISED, f"health by ENE needs eneGossip; {measured}")
     if worst is None:
-        return Guarantee("loadBalancing", Verdict.NOT_EXERCISED, measured)
+        return Guarantee("loadBalancing", Verdict.NOT_EXERCISED, "fewer than two rounds, nothing to compare")
+    imbalance = max(imbalances(record).values(), default=0.0)
+    weighed = training.load_balancing == HEALTH_WEIGHTED
+    healths = [health_of(member) for entry in record.rounds for member in entry["group"]]
+    measured = (
+        f"largest idle share {idle[worst]:.1%} ({worst}, target {IDLE_TARGET:.0%}); work share and"
+        f" speed{' x health' if weighed else ''} share at most {imbalance:.1%} apart"
+        f" (target {IMBALANCE_TARGET:.0%})"
+    )
+    if weighed:
+        measured += f"; lowest health {min(healths):.2f}"
     met = idle[worst] <= IDLE_TARGET and imbalance <= IMBALANCE_TARGET
     return Guarantee("loadBalancing", _verdict(met=met), measured)
 

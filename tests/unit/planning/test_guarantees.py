@@ -9,13 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tailtrain.planning.balance import idle_shares, imbalances
 from tailtrain.planning.guarantees import (
     Guarantee,
     RunRecord,
     Verdict,
     busy_share,
-    idle_shares,
-    imbalances,
     judge,
     losses,
 )
@@ -95,7 +94,7 @@ def test_all_six_are_judged_in_the_specification_s_order() -> None:
         ("networkUtilization", "met"),
         ("resourceUtilization", "met"),
         ("faultTolerance", "not exercised"),
-        ("loadBalancing", "not exercised"),
+        ("loadBalancing", "met"),
         ("dataAvailability", "met"),
         ("coordination", "not exercised"),
     ]
@@ -208,10 +207,29 @@ def test_a_node_can_be_lost_more_than_once() -> None:
     assert (found.away, found.fewest) == (("judge",), 4)
 
 
-def test_balance_is_judged_under_gossip() -> None:
-    found = verdict("loadBalancing", coordination_protocol=GOSSIP)
+@pytest.mark.parametrize("protocol", ["centralized", "decentralized", GOSSIP])
+@pytest.mark.parametrize(
+    ("method", "share"), [("static", "speed share"), ("health_weighted", "speed x health share")]
+)
+def test_balance_is_judged_under_every_protocol(protocol: str, method: str, share: str) -> None:
+    found = verdict("loadBalancing", coordination_protocol=protocol, load_balancing=method)
     assert found.verdict is Verdict.MET
     assert "largest idle share 0.0%" in found.measured
+    assert f"work share and {share} at most 0.0% apart" in found.measured
+    assert ("lowest health 1.00" in found.measured) == (method == "health_weighted")
+
+
+def test_a_node_whose_health_is_low_is_to_work_that_much_less() -> None:
+    def told(health: float, seconds: float) -> RunRecord:
+        group = [{**member(name), "health": 1.0} for name in NAMES if name != "judge"]
+        group.append({**member("judge", seconds=seconds), "health": health})
+        return replace(GOOD, rounds=[a_round(1, *group), a_round(2, *group)])
+
+    found = verdict("loadBalancing", told(0.6, 6.0))
+    assert found.verdict is Verdict.MET
+    assert "lowest health 0.60" in found.measured
+    assert verdict("loadBalancing", told(0.6, 10.0)).verdict is Verdict.NOT_MET
+    assert verdict("loadBalancing", told(1.0, 6.0)).verdict is Verdict.NOT_MET
 
 
 def test_a_node_that_waits_for_others_is_not_balanced() -> None:
@@ -240,12 +258,6 @@ def test_work_that_does_not_follow_speed_is_not_balanced() -> None:
 def test_one_round_compares_nothing() -> None:
     found = verdict("loadBalancing", replace(GOOD, rounds=[a_round(1)]), coordination_protocol=GOSSIP)
     assert found.verdict is Verdict.NOT_EXERCISED
-
-
-def test_without_gossip_balance_is_measured_and_not_claimed() -> None:
-    found = verdict("loadBalancing")
-    assert found.verdict is Verdict.NOT_EXERCISED
-    assert found.measured.startswith("health by ENE needs eneGossip; every node the same seconds")
 
 
 def test_views_that_differ_are_no_coordination() -> None:
