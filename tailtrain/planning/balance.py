@@ -15,8 +15,8 @@ _LEAST_HEALTH = 0.01
 def idle_shares(record: RunRecord) -> dict[str, float]:
     """For each node, how much less it trained than it should have, beside the longest trainer of its rounds.
 
-    A node of half the others' health is to train half as long. The round in which a node joins is left out: it was
-    not there for all of it.
+    A node of half the others' health is to train half as long. The round in which a node joins is left out:
+    it was not there for all of it.
     """
     own: dict[str, float] = {}
     due_of: dict[str, float] = {}

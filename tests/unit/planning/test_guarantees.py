@@ -221,8 +221,8 @@ def test_balance_is_judged_under_every_protocol(protocol: str, method: str, shar
 
 def test_a_node_whose_health_is_low_is_to_work_that_much_less() -> None:
     def told(health: float, seconds: float) -> RunRecord:
-        group = [{**member(name), "health": 1.0} for name in NAMES if name != "judge"]
-        group.append({**member("judge", seconds=seconds), "health": health})
+        group = [{**member(name), "health": 1.0} for name in NAMES if name != "qfox"]
+        group.append({**member("qfox", seconds=seconds), "health": health})
         return replace(GOOD, rounds=[a_round(1, *group), a_round(2, *group)])
 
     found = verdict("loadBalancing", told(0.6, 6.0))
