@@ -14,8 +14,9 @@ from tailtrain.planning import layout
 from tailtrain.planning.guarantees import RunRecord
 from tailtrain.planning.guarantees import judge as judge_guarantees
 from tailtrain.planning.judgement import unlearned
+from tailtrain.planning.measured_rounds import compared
 from tailtrain.planning.parts import counted
-from tailtrain.planning.text import table
+from tailtrain.planning.text import table, wrapped
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -50,6 +51,7 @@ def judge(session: Session, state: State) -> None:
         "plan_id": plan.id,
         "manifest": primary["manifest"],
         "rounds": primary["rounds"],
+        "topology": compared(plan.topology.topology if plan.topology else None, primary["rounds"]),
         "validation": {name: left["validation"] for name, left in found.items()},
         "guarantees": [
             {"name": g.name, "verdict": g.verdict.value, "measured": g.measured}
@@ -132,6 +134,11 @@ def render_report(report: Mapping[str, Any]) -> str:
             )
         )
     lines += [*table(rows, right=(1, 2, 3), indent=0), ""]
+    if said := report.get("topology"):
+        lines.append("Predicted and measured")
+        for words in said["words"]:
+            lines += wrapped(words, indent=2, hanging=4)
+        lines.append("")
     rows = [("Guarantee", "verdict", "measured")]
     rows += [(g["name"], g["verdict"], g["measured"]) for g in report["guarantees"]]
     lines += table(rows, indent=0)

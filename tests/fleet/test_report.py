@@ -147,3 +147,10 @@ def test_status_shows_each_node_and_why_it_waits() -> None:
         "  architect      waits for 4 of 6 nodes",
         "  netcup-router  no answer",
     ]
+
+
+def test_what_was_predicted_stands_beside_what_was_measured() -> None:
+    words = ["a round took 61.0 s, predicted 60.0 s (+2%): within the target of 15%"]
+    said = render_report({**REPORT, "topology": {"words": words}})
+    assert f"Predicted and measured\n  {words[0]}\n" in said
+    assert "Predicted" not in render_report({**REPORT, "topology": None})
