@@ -1,8 +1,9 @@
 """What each node tells all others about itself, and what follows from it.
 
-Nodes keep one announcement each in hivemind's distributed hash table, under a key that carries the run id, so
-another run never mixes in. From the announcements a node learns the present round and when its training ends
-(the round clock), who takes part, who is ahead, and that the run has finished. All functions are pure.
+Nodes keep one announcement each in hivemind's distributed hash table, stamped with what they must have in
+common (`origin`), so another run never mixes in. From the announcements a node learns the present round and
+when its training ends (the round clock), who takes part, who is ahead, and that the run has finished. All
+functions are pure.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal, get_args
 
 from tailtrain.errors import PeerError
-from tailtrain.worker.ledger import PROTOCOL, Fields
+from tailtrain.worker.ledger import Fields
 
 Phase = Literal["ready", "training", "paused", "finished"]
 
@@ -51,8 +52,8 @@ class Announcement:
     sent: float
 
     def to_message(self) -> dict[str, Any]:
-        """As stored (plain values only)."""
-        return {"protocol": PROTOCOL, **asdict(self)}
+        """As stored (plain values only), without the stamp."""
+        return asdict(self)
 
     @property
     def in_round(self) -> bool:
@@ -61,16 +62,14 @@ class Announcement:
 
 
 def read_announcement(raw: Any, name: str) -> Announcement:
-    """Check and read what stands under `name` in the table.
+    """Check and read what stands under `name` in the table; its stamp is off already.
 
     Raises:
-        PeerError: it is not an announcement of that node in this protocol version.
+        PeerError: it is not an announcement of that node.
     """
     if not isinstance(raw, dict):
         raise PeerError("an announcement is not a set of fields", host=name, found=repr(raw)[:80])
     fields = Fields(raw, name)
-    if (version := fields.whole("protocol")) != PROTOCOL:
-        raise PeerError("a node speaks another protocol version", host=name, found=version, expected=PROTOCOL)
     phase = fields.text("phase")
     if phase not in get_args(Phase):
         raise PeerError("a peer's message is not acceptable", host=name, field="phase", found=phase)

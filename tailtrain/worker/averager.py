@@ -3,8 +3,10 @@
 Written against hivemind 1.1.12, which the lock pins. What is changed, and why:
 
 - The all-reduce is exact, and all or nothing (`all_reduce`): nothing is written until all parts have arrived.
+- Where weights travel compressed, and all members began from the same, differences from those travel.
 - Only peers that the configuration names may join, be joined, or download the state (libp2p has proved their
-  peer ids when the connection opened), and only with a message that passes the checks.
+  peer ids when the connection opened), and only with a message that passes the checks. Whom one member
+  refuses, all leave out, by the word of that member: its next request says so.
 - Group size, least group size, round and meeting place are set for each averaging without a new averager
   process.
 
@@ -15,85 +17,73 @@ and a shape (hivemind.compression). hivemind pickles between its own processes o
 
 from __future__ import annotations
 
-import asyncio
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, AsyncIterator  # noqa: UP035 - hivemind knows streams by this name
 
+import torch
 from hivemind.averaging import DecentralizedAverager
 from hivemind.averaging.allreduce import AllreduceException
-from hivemind.averaging.key_manager import GroupKeyManager
 from hivemind.compression import deserialize_torch_tensor
 from hivemind.p2p import P2PContext, PeerID
 from hivemind.proto import averaging_pb2
 from hivemind.utils import MPFuture, get_dht_time
-from hivemind.utils.asyncio import aiter_with_timeout, as_aiter, azip
+from hivemind.utils.asyncio import aiter_with_timeout, enter_asynchronously
 from hivemind.utils.streaming import combine_from_streaming
 
 from tailtrain.errors import PeerError
-from tailtrain.worker.all_reduce import ExactRunner
-from tailtrain.worker.ledger import Contribution, read_contribution
+from tailtrain.worker.all_reduce import ExactRunner, RefusedError, Sender
+from tailtrain.worker.compression import form_of, part_bytes
+from tailtrain.worker.meeting import Door, KeyManager, Meeting, Outcome
+from tailtrain.worker.origin import Origin
+from tailtrain.worker.patience import Patience
+from tailtrain.worker.reducing import reducer_parts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    import torch
     from hivemind.averaging.group_info import GroupInfo
 
+    from tailtrain.worker.admission import Request
+    from tailtrain.worker.config import WorkerConfig
     from tailtrain.worker.exchange import SharedState
     from tailtrain.worker.shards import Shards
 
-_EMPTY_LOOK_SECONDS = 0.1
-_CLOCK_LIMIT_SECONDS = 600.0  # an averaging's wait included; the next round's end follows from arrivals
-
-
-@dataclass(frozen=True)
-class Meeting:
-    """Where a node meets those that it averages with.
-
-    Attributes:
-        number: the round.
-        bits: the place, zeros and ones; only nodes with the same bits and round meet.
-        least: with how many nodes the group averages when the time is up.
-        most: with how many it does not wait any longer.
-    """
-
-    number: int
-    bits: str
-    least: int
-    most: int
-
-
-class _PacedKeyManager(GroupKeyManager):  # type: ignore[misc]  # hivemind is untyped
-    """Looks for peers at a bearable rate: hivemind's own asks again at once, and fills a core with it."""
-
-    async def get_averagers(self, group_key: str, only_active: bool) -> Any:  # noqa: FBT001 - hivemind's signature
-        found = await super().get_averagers(group_key, only_active)
-        if not found:
-            await asyncio.sleep(_EMPTY_LOOK_SECONDS)
-        return found
+_LEAST_SILENCE_SECONDS = 2.0
+_SILENCE_PART = 1 / 6  # of the averaging's time-out
 
 
 class Averager(DecentralizedAverager):  # type: ignore[misc]  # hivemind is untyped
     """Averages one vector with the peers of one run.
 
     Args:
+        config: this node's configuration.
         members: node names by peer id, this node included.
         shards: of the run; messages are checked against them.
         current_state: gives what peers may download: metadata (plain values) and tensors.
         options: of hivemind's averager.
+
+    Attributes:
+        base: where weights travel compressed: those that this node began from, shared with its process.
     """
 
     def __init__(
         self,
         tensors: Sequence[torch.Tensor],
         *,
+        config: WorkerConfig,
         members: dict[PeerID, str],
         shards: Shards,
         current_state: Callable[[], SharedState],
         **options: Any,
     ) -> None:
-        self._members, self._shards, self._state_source = members, shards, current_state
-        self._round = -1
+        self._members, self._state_source, self._coordination = members, current_state, config.coordination
+        self._door = Door(options["dht"].peer_id, members, Origin.of(config), shards)
+        self._alone = config.primary if config.centralized else None
+        compressed = self._coordination.compression != "none"
+        self.base = torch.zeros_like(tensors[0]).share_memory_() if compressed else None
+        self._patience = Patience(
+            max(_LEAST_SILENCE_SECONDS, config.training.averaging_timeout_seconds * _SILENCE_PART)
+        )
+        self._meeting: Meeting | None = None
         super().__init__(tensors, **options)
 
     # In this node's main process.
@@ -123,8 +113,9 @@ class Averager(DecentralizedAverager):  # type: ignore[misc]  # hivemind is unty
 
     async def _meet(self, meeting: Meeting, future: MPFuture) -> None:
         matchmaking = self._matchmaking
-        self._round = meeting.number
-        matchmaking.group_key_manager = _PacedKeyManager(self.dht, self.prefix, meeting.bits, None)
+        self._meeting = meeting
+        welcome = {peer for peer, name in self._members.items() if name not in meeting.refused}
+        matchmaking.group_key_manager = KeyManager(self.dht, self.prefix, meeting.bits, welcome)
         matchmaking.min_group_size = meeting.least
         matchmaking.target_group_size = meeting.most
         matchmaking.potential_leaders.target_group_size = meeting.most
@@ -151,45 +142,14 @@ class Averager(DecentralizedAverager):  # type: ignore[misc]  # hivemind is unty
             if not future.done():
                 future.set_exception(PeerError("a peer's state did not arrive", found=repr(error)))
 
-    def _check(self, peer: PeerID, gathered: bytes) -> Contribution:
-        """What a peer says of itself; PeerError if it is unknown or its message is not acceptable."""
-        name = self._members.get(peer)
-        if name is None:
-            raise PeerError("a peer that is not of this run asks to take part", found=str(peer))
-        try:
-            _, _, message = self.serializer.loads(gathered)
-            contribution = read_contribution(self.serializer.loads(message), self._shards)
-        except PeerError:
-            raise
-        except Exception as error:  # msgpack raises several classes on bytes that are not its own
-            raise PeerError("a peer's message cannot be read", host=name, found=repr(error)) from error
-        if abs(contribution.arrived - get_dht_time()) > _CLOCK_LIMIT_SECONDS:
-            raise PeerError("a peer's clock is wrong", host=name, found=contribution.arrived)
-        if contribution.node != name or contribution.round != self._round:
-            raise PeerError(
-                "a peer's message is of another node or round",
-                host=name,
-                found=f"{contribution.node}, round {contribution.round}",
-                expected=f"{name}, round {self._round}",
-            )
-        return contribution
-
-    def _check_group(self, group_info: GroupInfo) -> None:
-        """Every member of a group: PeerError if one is not acceptable, or takes part twice."""
-        if len(group_info.peer_ids) != len(group_info.gathered):
-            raise PeerError("a group's messages and members do not match")
-        for peer, gathered in zip(group_info.peer_ids, group_info.gathered, strict=True):
-            self._check(peer, gathered)
-        if len(set(group_info.peer_ids)) != len(group_info.peer_ids):
-            raise PeerError("a node takes part twice")
-
     async def rpc_join_group(
         self, request: averaging_pb2.JoinRequest, context: P2PContext
     ) -> AsyncIterator[averaging_pb2.MessageFromLeader]:
         """Accept a peer into the group, if it is one of ours and of the same round."""
-        if request.group_key == self._matchmaking.group_key_manager.current_key:
+        meeting = self._meeting
+        if meeting is not None and request.group_key == self._matchmaking.group_key_manager.current_key:
             try:
-                self._check(context.remote_id, request.gather)
+                self._door.check(context.remote_id, request.gather, meeting)
             except PeerError as error:
                 self._refuse(error)
                 yield averaging_pb2.MessageFromLeader(code=averaging_pb2.PROTOCOL_VIOLATION)
@@ -209,39 +169,62 @@ class Averager(DecentralizedAverager):  # type: ignore[misc]  # hivemind is unty
         async for response in super().rpc_download_state(request, context):
             yield response
 
-    async def _aggregate_with_group(self, group_info: GroupInfo, min_vector_size: int, **options: Any) -> Any:
-        """Check every member before any tensor is exchanged: the group may have been led by another node."""
+    async def _aggregate_with_group(self, group_info: GroupInfo, **_options: Any) -> Outcome:
+        """Check every member before any tensor is exchanged, for another node may have led; then average."""
+        meeting = self._meeting
+        assert meeting is not None  # noqa: S101 - a group comes together at a meeting
         try:
-            self._check_group(group_info)
+            requests = self._door.check_group(group_info, meeting)
+            async with enter_asynchronously(self.get_tensors()) as (vector,):
+                moved = await self._average(vector, group_info.group_id, requests)
+        except RefusedError as error:
+            self._refuse(error)
+            raise
         except PeerError as error:
             self._refuse(error)
             raise AllreduceException(str(error)) from error
-        return await super()._aggregate_with_group(group_info, min_vector_size, **options)
+        group = {self._members[peer]: request.contribution for peer, request in requests.items()}
+        return Outcome(group, moved)
 
-    async def _run_allreduce_inplace_(
-        self,
-        tensors: Sequence[torch.Tensor],
-        group_info: GroupInfo,
-        group_id: bytes | None = None,
-        **options: Any,
-    ) -> None:
-        group_id = group_info.group_id if group_id is None else group_id
+    async def _average(self, vector: torch.Tensor, group_id: bytes, requests: dict[PeerID, Request]) -> int:
+        """Put the mean of the group's vectors into `vector`; how many bytes were moved for it."""
+        coordination, patience = self._coordination, self._patience
+        bases = {request.contribution.base for request in requests.values() if request.has_base}
+        common = len(bases) == 1 and all(request.has_base for request in requests.values())
+        base = self.base if common else None
+        form = form_of(coordination.compression, differences=base is not None)
+        if base is not None:
+            vector.sub_(base)
+        names = [self._members[peer] for peer in requests]
         runner = ExactRunner(
+            senders=[
+                Sender(name, asked.weight, asked.norms.weights if base is None else asked.norms.change)
+                for name, asked in zip(names, requests.values(), strict=True)
+            ],
             p2p=self._p2p,
             servicer_type=type(self),
             prefix=self.prefix,
-            tensors=tensors,
+            tensors=[vector],
             group_id=group_id,
-            ordered_peer_ids=group_info.peer_ids,
-            **options,
+            ordered_peer_ids=tuple(requests),
+            peer_fractions=tuple(reducer_parts(names, coordination.reducers, self._alone)),
+            compression=form,
+            part_size_bytes=part_bytes(vector.numel(), form),
+            sender_timeout=patience.seconds,
+            reducer_timeout=2 * patience.seconds,
         )
         self._running_groups[group_id].set_result(runner)
-        means = [mean async for _, mean in azip(as_aiter(*tensors), runner)]
-        if runner.tensor_part_container.failed_size:
-            raise AllreduceException("a peer failed while averaging")
-        for tensor, mean in zip(tensors, means, strict=True):
-            tensor.copy_(mean)
+        try:
+            (mean,) = [mean async for mean in runner]
+        except Exception as error:
+            patience.failed()
+            raise runner.failure or AllreduceException(repr(error)) from error
+        patience.succeeded(runner.silence)
+        if base is not None:
+            mean.add_(base)
+        vector.copy_(mean)
         self.last_updated = get_dht_time()
+        return max(runner.sent_bytes, runner.received_bytes)
 
     @staticmethod
     def _refuse(error: Exception) -> None:

@@ -89,6 +89,11 @@ class WorkerConfig:
         return self.role == "primary"
 
     @property
+    def primary(self) -> str:
+        """The node that is the primary."""
+        return next((peer.node for peer in self.coordination.peers if peer.role == "primary"), self.node)
+
+    @property
     def centralized(self) -> bool:
         """Whether the primary alone reduces."""
         return self.coordination.protocol == "centralized"
@@ -181,6 +186,14 @@ def _check_fleet(top: Section, config: WorkerConfig) -> None:
         raise top.bad("coordination.peers", primaries, "exactly one primary among this node and its peers")
     if config.coordination.quorum > len(config.nodes):
         raise top.bad("coordination.quorum", config.coordination.quorum, f"at most {len(config.nodes)}")
+    if strange := sorted(set(config.coordination.reducers) - set(config.nodes)):
+        raise top.bad("coordination.reducers", strange[0], "nodes of the run")
+    _check_data(top, config)
+
+
+def _check_data(top: Section, config: WorkerConfig) -> None:
+    """Domains, who shares them, and that nothing is both trained on and held out."""
+    peers = config.coordination.peers
     if not config.data:
         raise top.bad("data", [], "at least one domain")
     heldout = {chunk for domain in config.data for chunk in domain.heldout}

@@ -17,7 +17,14 @@ SharedState = tuple[dict[str, Any], Sequence[Tensor]]
 
 @dataclass(frozen=True)
 class Averaged:
-    """The outcome of an averaging: the weighted mean, and what each member brought, by node name."""
+    """The outcome of an averaging.
+
+    Attributes:
+        mean: weighted by tokens, the same to the bit on all members.
+        group: what each member brought, by node name.
+        moved_bytes: of weights, sent or received by this node, whichever is more.
+    """
 
     mean: Tensor
     group: dict[str, Contribution]
+    moved_bytes: int = 0

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from tailtrain.worker.shards import Shards
 
-PROTOCOL = 2
+PROTOCOL = 3
 _DIGEST_DIGITS = 64
 _MOST = 1 << 53  # beyond this a double no longer counts exactly
 
@@ -117,9 +117,8 @@ class Contribution:
         return self.tokens / self.train_seconds if self.train_seconds > 0 else 0.0
 
     def to_message(self, shards: Shards) -> dict[str, Any]:
-        """As sent (plain values only)."""
+        """As sent (plain values only), as a part of a request (`admission`)."""
         return {
-            "protocol": PROTOCOL,
             "node": self.node,
             "round": self.round,
             "before": self.before.to_list(),
@@ -155,14 +154,12 @@ def read_contribution(raw: Any, shards: Shards) -> Contribution:
     """Check and read a peer's message.
 
     Raises:
-        PeerError: a field is missing, unknown, of the wrong type, out of range or not finite, the node is not
-            of this run, or it speaks another version of this protocol.
+        PeerError: a field is missing, unknown, of the wrong type, out of range or not finite, or the node is
+            not of this run.
     """
     if not isinstance(raw, dict):
         raise PeerError("a message is not a set of fields", found=_short(raw))
     fields = Fields(raw, "averaging")
-    if (version := fields.whole("protocol")) != PROTOCOL:
-        raise PeerError("a node speaks another protocol version", found=version, expected=PROTOCOL)
     names = shards.nodes
     node = fields.text("node")
     if node not in names:

@@ -10,31 +10,33 @@ partition alike.
 
 from __future__ import annotations
 
-from concurrent.futures import CancelledError
 from concurrent.futures import TimeoutError as FutureTimeoutError
-from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
 from hivemind import DHT
 from hivemind.p2p import PeerID
-from hivemind.utils import get_dht_time
 from torch import Tensor
 
 from tailtrain.errors import PeerError, WorkerError
 from tailtrain.worker import table_tasks
-from tailtrain.worker.announcements import Announcement, read_announcement
-from tailtrain.worker.averager import Averager, Meeting
-from tailtrain.worker.exchange import Averaged, SharedState
-from tailtrain.worker.ledger import PROTOCOL, Contribution, read_contribution
-from tailtrain.worker.status import log
+from tailtrain.worker.admission import Bounds, Norms, Request
+from tailtrain.worker.attempt import Attempt
+from tailtrain.worker.averager import Averager
+from tailtrain.worker.ledger import PROTOCOL, Contribution
+from tailtrain.worker.meeting import Meeting
+from tailtrain.worker.noticeboard import Noticeboard
+from tailtrain.worker.origin import Origin
+from tailtrain.worker.weights import weights_sha256
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Mapping
     from pathlib import Path
 
+    from tailtrain.worker.announcements import Announcement
     from tailtrain.worker.config import WorkerConfig
+    from tailtrain.worker.exchange import SharedState
     from tailtrain.worker.shards import Shards
 
 _MATCHMAKING_SECONDS = 3.0  # how long a group waits for a member that is announced but does not come
@@ -44,44 +46,6 @@ _PART_SECONDS = (
 )
 _TABLE_SECONDS = 5.0  # one look-up or store in the table, at most
 _START_SECONDS = 120.0  # a tenth of a core needs its time
-_NO_TOKENS_WEIGHT = 1e-6  # hivemind wants a positive weight; beside whole tokens it changes no float32 bit
-
-
-class Attempt:
-    """One try at an averaging, running in the background."""
-
-    def __init__(self, averager: Averager, control: Any, members: dict[PeerID, str], shards: Shards) -> None:
-        self._averager, self._control = averager, control
-        self._members, self._shards = members, shards
-
-    def wait(self, seconds: float) -> Averaged | None:
-        """The outcome, or None if it is not there after `seconds`.
-
-        Raises:
-            PeerError: no group was found in time, a peer failed, or what came is not acceptable.
-        """
-        try:
-            gathered = self._control.result(timeout=seconds)
-        except FutureTimeoutError:
-            if self._control.done():  # the averaging itself timed out
-                raise PeerError("the averaging took too long") from None
-            return None
-        except CancelledError:
-            raise PeerError("the averaging was cancelled") from None
-        except Exception as error:  # hivemind raises many classes; none of them ends this node
-            no_group = "could not find a group" in str(error)
-            problem = "no group came together in time" if no_group else "a peer failed while averaging"
-            raise PeerError(problem) from error
-        group = {
-            self._members[peer]: read_contribution(said, self._shards) for peer, said in gathered.items()
-        }
-        with self._averager.get_tensors() as (vector,):
-            return Averaged(vector.clone(), group)
-
-    def cancel(self) -> None:
-        """Give up, so that others do not wait for this node."""
-        with suppress(Exception):  # it may have ended meanwhile, in any way
-            self._control.cancel()
 
 
 class Swarm:
@@ -104,11 +68,7 @@ class Swarm:
             peer.node: (PeerID.from_base58(peer.peer_id), f"/ip4/{peer.address}/tcp/{peer.port}")
             for peer in own.peers
         }
-        self._key = f"tailtrain.{PROTOCOL}.{config.run_id}.nodes"
-        # Longer than any pause between two announcements of a live node, and always the same: the table keeps
-        # the entry that expires last, so a node's newer word must expire after its older one.
         training = config.training
-        self._lifetime = training.round_seconds + 3 * training.averaging_timeout_seconds + 60.0
         self._dht = DHT(
             start=True,
             client_mode=self._client,
@@ -126,13 +86,19 @@ class Swarm:
             blacklist_time=1.0,  # hivemind's own grows without limit, and a returning primary stays unseen
             backoff_rate=1.0,
         )
+        self._board, self._origin, self._current_state = (
+            Noticeboard(self._dht, config),
+            Origin.of(config),
+            current_state,
+        )
+        self._refused: tuple[int, frozenset[str]] = (-1, frozenset())
         self._least = max(2, own.quorum if training.fault_tolerance else len(config.nodes))
         timeout = training.averaging_timeout_seconds
-        self._members = {peer_id: node for node, (peer_id, _) in self._addresses.items()}
-        self._members[self._dht.peer_id] = config.node
+        members = {peer_id: node for node, (peer_id, _) in self._addresses.items()}
         self._averager = Averager(
             [torch.zeros(size)],
-            members=self._members,
+            config=config,
+            members={**members, self._dht.peer_id: config.node},
             shards=shards,
             current_state=current_state,
             dht=self._dht,
@@ -183,51 +149,29 @@ class Swarm:
 
     def announce(self, said: Announcement, *, wait: bool = False) -> None:
         """Tell all peers; waits until they know only where asked to."""
-        stored = self._dht.store(
-            self._key,
-            subkey=said.node,
-            value=said.to_message(),
-            expiration_time=get_dht_time() + self._lifetime,
-            return_future=True,
-        )
-        if wait:
-            with suppress(Exception):  # nobody may be there any more
-                stored.result(timeout=_TABLE_SECONDS)
+        self._board.announce(said, wait=wait)
 
     def ask(self) -> Callable[[], dict[str, Announcement]]:
-        """Start to look up all announcements; calling the result waits for them.
-
-        This node's own is left out, as are those that are not acceptable.
-        """
-        future = self._dht.get(self._key, latest=True, return_future=True)
-
-        def answer() -> dict[str, Announcement]:
-            try:
-                found = future.result(timeout=_TABLE_SECONDS)
-            except Exception:  # noqa: BLE001 - a look-up that fails is a look-up that found nothing
-                return {}
-            return self._read(found)
-
-        return answer
+        """Start to look up what the peers announce; calling the result waits for it."""
+        return self._board.ask()
 
     def view(self) -> dict[str, Announcement]:
-        """All peers' announcements."""
-        return self.ask()()
+        """All peers' announcements, without those of peers that are left out."""
+        return self._board.ask()()
 
-    def _read(self, found: Any) -> dict[str, Announcement]:
-        view: dict[str, Announcement] = {}
-        if found is None or not isinstance(found.value, dict):
-            return view
-        for name, entry in found.value.items():
-            if name not in self._addresses:
-                continue
-            try:
-                view[name] = read_announcement(entry.value, name)
-            except PeerError as error:
-                log(f"ignored: {error}")
-        return view
+    @property
+    def left_out(self) -> Mapping[str, str]:
+        """Peers that are there, but of another run, version, code, data or plan: in plain words, which."""
+        return self._board.left_out
 
-    def average(self, vector: Tensor, own: Contribution, group_size: int, bits: str | None = None) -> Attempt:
+    def average(
+        self,
+        vector: Tensor,
+        own: Contribution,
+        group_size: int,
+        bits: str | None = None,
+        base: Tensor | None = None,
+    ) -> Attempt:
         """Begin to average `vector` with the peers that are in the same round.
 
         Args:
@@ -236,24 +180,40 @@ class Swarm:
             group_size: how many nodes are expected, this one included.
             bits: where a part of the fleet meets: only nodes with the same bits average then, two at least,
                 and nobody is waited for long. Without them all meet, the quorum at least.
+            base: the weights that `own.base` is the digest of; the committed ones if none are given. Where
+                weights travel compressed and all members have the same, only differences from them do.
         """
-        with self._averager.get_tensors() as (shared,):
-            shared.copy_(vector)
-        most = max(2, group_size)
+        if base is None:
+            base = self._current_state()[1][0]
+        refused = self._refused[1] if self._refused[0] == own.round else frozenset()
+        request = Request(own, Norms.of(vector, base), self._share(vector, base, own.base), refused)
+        message = self._origin.stamp(request.to_message(self._shards))
+        bounds = Bounds.of(self._config, request.norms, own, vector.numel())
+        most = max(2, group_size - len(refused))
         if bits is None:  # the round is in the key that peers meet under, so different rounds never mix
-            meeting = Meeting(own.round, f"{own.round:b}", self._least, most)
+            place, least = f"{own.round:b}", self._least
             timeout = self._config.training.averaging_timeout_seconds
         else:
-            meeting, timeout = Meeting(own.round, bits, 2, most), _PART_SECONDS
-        self._averager.meet(meeting)
+            place, least, timeout = bits, 2, _PART_SECONDS
+        self._averager.meet(Meeting(own.round, place, least, most, message, bounds, refused))
         control = self._averager.step(
-            gather=own.to_message(self._shards),
-            weight=float(own.tokens) or _NO_TOKENS_WEIGHT,
-            timeout=timeout,
-            allow_retries=False,
-            wait=False,
+            gather=message, weight=request.weight, timeout=timeout, allow_retries=False, wait=False
         )
-        return Attempt(self._averager, control, self._members, self._shards)
+        return Attempt(self._averager, control, partial(self._refuse, own.round))
+
+    def _share(self, vector: Tensor, base: Tensor, digest: str) -> bool:
+        """Give the averager's process the vectors; whether it has the weights that others may know, too."""
+        with self._averager.get_tensors() as (shared,):
+            shared.copy_(vector)
+            if self._averager.base is None or weights_sha256(base) != digest:
+                return False
+            self._averager.base.copy_(base)
+            return True
+
+    def _refuse(self, number: int, nodes: frozenset[str]) -> None:
+        """Leave these nodes out of what is left of this round."""
+        before = self._refused[1] if self._refused[0] == number else frozenset()
+        self._refused = (number, before | nodes - {self._config.node})
 
     def download(self, node: str) -> tuple[Any, list[Tensor]]:
         """A peer's committed state: metadata and tensors, not yet checked.

@@ -13,7 +13,7 @@ import torch
 
 from tailtrain.errors import PeerError
 from tailtrain.worker.config import WorkerConfig, load_config
-from tailtrain.worker.ledger import Contribution, Entry
+from tailtrain.worker.ledger import PROTOCOL, Contribution, Entry
 from tailtrain.worker.node_state import NodeState
 from tailtrain.worker.supply import Supply
 
@@ -193,7 +193,12 @@ def test_a_peers_state_is_taken_over_and_own_work_stays(configs: list[WorkerConf
 def test_a_node_whose_disk_is_empty_learns_its_own_work_from_the_others(config: WorkerConfig) -> None:
     state = _begun(config)
     weights, outer = state.commit.weights, state.commit.outer
-    metadata = {"protocol": 2, "round": 4, "finished": False, "ledger": {"n0": [900, 9, 3]}} | NO_READING
+    metadata = {
+        "protocol": PROTOCOL,
+        "round": 4,
+        "finished": False,
+        "ledger": {"n0": [900, 9, 3]},
+    } | NO_READING
     state.adopt("n1", (metadata, [weights, outer]))
     assert state.commit.own == Entry(900, 9, 3)
 
@@ -210,7 +215,7 @@ def test_a_leader_that_went_back_takes_its_followers_with_it(config: WorkerConfi
 
 
 def _bad_states() -> list[tuple[str, Any]]:
-    good = {"protocol": 2, "round": 1, "finished": False, "ledger": {}} | NO_READING
+    good = {"protocol": PROTOCOL, "round": 1, "finished": False, "ledger": {}} | NO_READING
     return [
         ("metadata", ([1], None)),
         ("field", ({key: good[key] for key in ("protocol", "round", "finished", "progress", "group")}, None)),

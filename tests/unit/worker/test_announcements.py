@@ -48,7 +48,6 @@ def test_an_announcement_arrives_as_it_was_sent() -> None:
 @pytest.mark.parametrize(
     ("field", "value"),
     [
-        ("protocol", 0),
         ("node", "b"),
         ("phase", "sleeping"),
         ("committed", -2),

@@ -73,7 +73,6 @@ def test_a_message_arrives_as_it_was_sent(
 @pytest.mark.parametrize(
     ("field", "value"),
     [
-        ("protocol", 1),
         ("node", "stranger"),
         ("node", 5),
         ("round", -1),
