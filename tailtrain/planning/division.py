@@ -107,7 +107,13 @@ def planned_division(
     settings = declared.settings
     if settings.data_parallel:
         return None
-    nodes = stage_nodes(declared, peers, answers, measured={}, kept=kept)
+    size = parameters(settings.model)
+    measured = {
+        name: round(answer.measured.tokens_per_second * answer.measured.parameters / size, 1)
+        for name, answer in answers.items()
+        if answer.measured
+    }
+    nodes = stage_nodes(declared, peers, answers, measured=measured, kept=kept)
     # What was allowed once stays so: a round trip that varies must not stop a run that is under way.
     begun = kept.keys() == {node.name for node in nodes}
     if begun and settings.training.distribution_strategy is DistributionStrategy.MODEL_PARALLEL:

@@ -16,6 +16,7 @@ from tailtrain.planning.memory import require_memory
 from tailtrain.planning.node_config import FleetSpans, Peer, Spans, unit_values, worker_document
 from tailtrain.planning.placement import Placement, Range
 from tailtrain.planning.plan import CPU_LOCK, CUDA_LOCK, Material, quorum_of
+from tailtrain.planning.sharded_config import sharded_rehearsal
 from tailtrain.planning.storage_plan import PlannedStorage
 from tailtrain.spec import StorageBackend
 from tailtrain.spec.problems import Problems
@@ -77,6 +78,9 @@ def check_templates(templates: Templates, declared: Declared, material: Material
         )
         with problems.gathered():
             templates.render_worker(name, document)
+        if not settings.data_parallel:
+            with problems.gathered():
+                templates.render_document("sharded.json", name, sharded_rehearsal(settings, peers))
         for unit in layout.units(gossips=settings.gossips):
             with problems.gathered():
                 templates.render_unit(unit, name, unit_values(material, lock, limits, settings, me, peers))
@@ -86,10 +90,14 @@ def check_templates(templates: Templates, declared: Declared, material: Material
 def check_memory(declared: Declared) -> None:
     """Compare what training needs with the memory that each node is declared to have.
 
+    Where the model is divided, the plan compares: who holds what depends on who is there.
+
     Raises:
         DeclarationError: every node that cannot hold it.
     """
     problems, settings = Problems(), declared.settings
+    if not settings.data_parallel:
+        return
     for node in declared.nodes:
         limits = declared_limits(node, declared.reserves[node.hostname])
         with problems.gathered():

@@ -5,13 +5,14 @@ from __future__ import annotations
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING
 
+from tailtrain.partition import Costs, StageNode
 from tailtrain.planning import layout
+from tailtrain.planning.division import Division
 from tailtrain.planning.drift import sha256_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from tailtrain.planning.division import Division
     from tailtrain.planning.node_config import NodeLimits, Peer
     from tailtrain.planning.parts import FileChange
     from tailtrain.planning.settings import Settings
@@ -57,6 +58,14 @@ def sharded_document(
         ],
         "costs": asdict(division.costs),
     }
+
+
+def sharded_rehearsal(settings: Settings, peers: Sequence[Peer]) -> dict[str, object]:
+    """A document of the same form, for trying the template before any host is asked."""
+    nodes = tuple(StageNode(peer.node, 1.0, 1) for peer in peers)
+    costs = Costs(1.0, 1.0, 1, 1, 1, 1, 1, 1, 1)
+    division = Division(nodes, (), (), costs, 1, 0.0, None, 1, 1.0, 1.0, 1, links_known=False)
+    return sharded_document(settings, division, peers, 1)
 
 
 def config_digest(texts: Sequence[FileChange]) -> str:
