@@ -15,7 +15,7 @@ from tailtrain.planning.guarantees import RunRecord
 from tailtrain.planning.guarantees import judge as judge_guarantees
 from tailtrain.planning.judgement import unlearned
 from tailtrain.planning.measured_rounds import compared
-from tailtrain.planning.parts import counted
+from tailtrain.planning.parts import counted, megabytes
 from tailtrain.planning.text import table, wrapped
 
 if TYPE_CHECKING:
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from tailtrain.planning.plan import Plan
 
 REPORT = "report.json"
+_FLOAT_BYTES = 4
 
 
 def judge(session: Session, state: State) -> None:
@@ -117,7 +118,7 @@ def render_report(report: Mapping[str, Any]) -> str:
         )
         for c in manifest["contributions"]
     ]
-    lines += [*table(rows, right=(1, 2, 3, 4), indent=0), ""]
+    lines += [*table(rows, right=(1, 2, 3, 4), indent=0), "", *_parts(manifest)]
     rows = [("Held-out loss, nats per byte", "model", "untrained", "unigram", "validated on")]
     for domain, nodes in _by_domain(report["validation"]).items():
         losses = [entry["loss"] for entry in nodes.values()]
@@ -145,6 +146,21 @@ def render_report(report: Mapping[str, Any]) -> str:
     if report["emulated"]:
         lines += ["", f"{len(report['emulated'])} of these hosts are lab hosts: their hardware is emulated."]
     return "\n".join(lines) + "\n"
+
+
+def _parts(manifest: Mapping[str, Any]) -> list[str]:
+    """Where the model was divided: what each node held of it at the end, beside all of it."""
+    held = [c for c in manifest["contributions"] if c.get("parameter_bytes")]
+    if not held:
+        return []
+    whole = _FLOAT_BYTES * manifest["parameters"]
+    rows: list[Sequence[object]] = [("Part of the model", "layers", "weights", "of all")]
+    for c in held:
+        first, after = c["layers"]
+        of_all = f"{c['parameter_bytes'] / whole:.0%}"
+        rows.append((c["node"], f"{first}-{after - 1}", megabytes(c["parameter_bytes"]), of_all))
+    rows.append(("whole model", "", megabytes(whole), ""))
+    return [*table(rows, right=(2, 3), indent=0), ""]
 
 
 def _by_domain(validation: Mapping[str, Any]) -> dict[str, dict[str, Any]]:

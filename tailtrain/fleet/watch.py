@@ -68,7 +68,7 @@ class _Watcher:
             return False
         self._lost_since = None
         for entry in rounds:
-            _say(_round_line(entry, status))
+            _say(round_line(entry, status))
         self._seen += len(rounds)
         if status.get("state") == "finished":
             return True
@@ -156,7 +156,15 @@ def _json(text: str) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-def _round_line(entry: dict[str, Any], status: dict[str, Any]) -> str:
+def round_line(entry: dict[str, Any], status: dict[str, Any]) -> str:
+    """A round in one line, with how far the run is then.
+
+    Args:
+        entry: of progress.jsonl.
+        status: of the same node, for the run's target.
+    """
+    if "step" in entry:
+        return _checkpoint_line(entry, status)
     group = entry["group"]
     tokens = sum(member["tokens"] for member in group)
     lost = sum(member["loss"] * member["tokens"] for member in group if member["tokens"])
@@ -167,6 +175,23 @@ def _round_line(entry: dict[str, Any], status: dict[str, Any]) -> str:
     return (
         f"round {entry['round']:>3}  loss {loss:.3f}  {total:,} of {target:,} tokens"
         f" ({min(total / target, 1):.0%})  {speed:,.0f} tokens/s:  {speeds}"
+    )
+
+
+def _checkpoint_line(entry: dict[str, Any], status: dict[str, Any]) -> str:
+    """A checkpoint of a divided model: who has which layers, and how much of the time each computed."""
+    group, target, total = entry["group"], status["target_tokens"], entry["total_tokens"]
+    seconds = max(entry["train_seconds"], 1e-9)
+    speed = sum(member["tokens"] for member in group) / seconds
+    parts = "  ".join(
+        f"{member['node']} {member['layers'][0]}-{member['layers'][1] - 1}"
+        f" {min(member['busy_seconds'] / seconds, 1):.0%}"
+        for member in group
+    )
+    loss = "not finite" if entry["loss"] is None else f"{entry['loss']:.3f}"
+    return (
+        f"step {entry['step']:>5}  loss {loss}  {total:,} of {target:,} tokens"
+        f" ({min(total / target, 1):.0%})  {speed:,.0f} tokens/s; layers, and computing:  {parts}"
     )
 
 

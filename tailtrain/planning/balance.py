@@ -15,8 +15,9 @@ _LEAST_HEALTH = 0.01
 def idle_shares(record: RunRecord) -> dict[str, float]:
     """For each node, how much less it trained than it should have, beside the longest trainer of its rounds.
 
-    A node of half the others' health is to train half as long. The round in which a node joins is left out:
-    it was not there for all of it.
+    A node of half the others' health is to train half as long. Where the model is divided, all train for the
+    same time, in which they wait for each other: there the time counts in which a node computed. The round
+    in which a node joins is left out: it was not there for all of it.
     """
     own: dict[str, float] = {}
     due_of: dict[str, float] = {}
@@ -28,7 +29,8 @@ def idle_shares(record: RunRecord) -> dict[str, float]:
         best = max(map(health_of, group), default=1.0)
         for member in group:
             if member["node"] in before:
-                own[member["node"]] = own.get(member["node"], 0.0) + member["train_seconds"]
+                seconds = member.get("busy_seconds", member["train_seconds"])
+                own[member["node"]] = own.get(member["node"], 0.0) + seconds
                 due = longest * health_of(member) / best
                 due_of[member["node"]] = due_of.get(member["node"], 0.0) + due
         before = members

@@ -152,7 +152,8 @@ def losses(record: RunRecord) -> Losses:
     present: set[str] = set()
     rounds = tokens = 0
     for entry in record.rounds:
-        members = {member["node"] for member in entry["group"]}
+        # Where the model is divided, who stands by is not lost.
+        members = set(entry["live"]) if _divided(entry) else {member["node"] for member in entry["group"]}
         gone, back = present - members, members & away
         lost += sorted(gone)
         regained += sorted(back)
@@ -161,7 +162,7 @@ def losses(record: RunRecord) -> Losses:
     for before, entry in pairwise(record.rounds):
         rounds += abs(entry["round"] - before["round"] - 1)
         tokens += max(0, before["total_tokens"] - entry["total_tokens"])
-    fewest = min((len(entry["group"]) for entry in record.rounds), default=0)
+    fewest = min((len(entry["live" if _divided(entry) else "group"]) for entry in record.rounds), default=0)
     taken_over = sum(
         sum(member.get("for", {}).values()) for entry in record.rounds for member in entry["group"]
     )
@@ -185,6 +186,11 @@ def _faults(nodes: Sequence[NetworkNode], training: TrainingConfiguration, recor
         measured += f"; not back: {', '.join(found.away)}"
     met = bool(record.contributions) and found.fewest >= quorum and not found.tokens
     return Guarantee("faultTolerance", _verdict(met=met), measured)
+
+
+def _divided(entry: Mapping[str, Any]) -> bool:
+    """Whether a round is one of a divided model, which counts steps."""
+    return "step" in entry
 
 
 def _balance(training: TrainingConfiguration, record: RunRecord) -> Guarantee:

@@ -11,6 +11,7 @@ import pytest
 from tailtrain.errors import GateError
 from tailtrain.fleet.report import render_report, require_learned
 from tailtrain.fleet.status import render_status
+from tailtrain.fleet.watch import round_line
 
 LOSSES = {"loss": 2.1, "untrained_loss": 5.6, "unigram_loss": 3.1, "records": 9, "bytes": 900}
 REPORT: dict[str, Any] = {
@@ -154,3 +155,29 @@ def test_what_was_predicted_stands_beside_what_was_measured() -> None:
     said = render_report({**REPORT, "topology": {"words": words}})
     assert f"Predicted and measured\n  {words[0]}\n" in said
     assert "Predicted" not in render_report({**REPORT, "topology": None})
+
+
+def test_of_a_divided_model_the_report_says_what_each_node_held() -> None:
+    report = copy.deepcopy(REPORT)
+    held = {"qfox": ([0, 3], 3_000_000), "judge": ([3, 4], 1_100_000)}
+    for each in report["manifest"]["contributions"]:
+        each["layers"], each["parameter_bytes"] = held[each["node"]]
+    text = render_report(report)
+    assert "qfox               0-2      3.0 MB     75%" in text
+    assert "judge              3-3      1.1 MB     28%" in text
+    assert "whole model                 4.0 MB" in text
+
+
+def test_a_checkpoint_of_a_divided_model_shows_who_has_which_layers_and_computed_how_long() -> None:
+    entry = {
+        "round": 2, "step": 150, "loss": 2.5, "total_tokens": 153_600, "train_seconds": 10.0,
+        "group": [
+            {"node": "qfox", "tokens": 40_000, "layers": [0, 3], "busy_seconds": 9.2},
+            {"node": "judge", "tokens": 11_200, "layers": [3, 4], "busy_seconds": 4.0},
+        ],
+    }  # fmt: skip
+    assert round_line(entry, {"target_tokens": 307_200}) == (
+        "step   150  loss 2.500  153,600 of 307,200 tokens (50%)  5,120 tokens/s;"
+        " layers, and computing:  qfox 0-2 92%  judge 3-3 40%"
+    )
+    assert "loss not finite" in round_line({**entry, "loss": None}, {"target_tokens": 307_200})

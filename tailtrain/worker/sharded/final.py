@@ -60,6 +60,8 @@ def aggregate(config: ShardedConfig, reports: bytes) -> None:
                 "share": entry.tokens / total,
                 "records": entry.records,
                 "rounds": entry.rounds,
+                "layers": status.get("layers"),
+                "parameter_bytes": status.get("parameter_bytes", 0),
                 "in_final_average": status.get("state") == "finished"
                 and status.get("run_id") == worker.run_id
                 and status.get("weights_sha256") == final.weights_sha256,
