@@ -139,7 +139,7 @@ def trained(project: Project) -> str:
 _Small = TypeVar("_Small", bound=Pair)
 
 
-def _small_lab(make: Callable[[Path], _Small], folder: Path) -> Iterator[_Small]:
+def small_lab(make: Callable[[Path], _Small], folder: Path) -> Iterator[_Small]:
     """A small lab with nothing on its hosts yet, and a project for it; taken down in the end."""
     if state.inside(Settings.from_environment()):
         pytest.skip("makes a lab of its own, so it needs the machine itself, not `lab exec`")
@@ -154,10 +154,10 @@ def _small_lab(make: Callable[[Path], _Small], folder: Path) -> Iterator[_Small]
 @pytest.fixture(scope="module")
 def trio(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Trio]:
     """Three hosts that may be broken, and a storage backend's project."""
-    yield from _small_lab(Trio, tmp_path_factory.mktemp("trio"))
+    yield from small_lab(Trio, tmp_path_factory.mktemp("trio"))
 
 
 @pytest.fixture(scope="session")
 def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
     """Two hosts, and a project for them."""
-    yield from _small_lab(Pair, tmp_path_factory.mktemp("pair"))
+    yield from small_lab(Pair, tmp_path_factory.mktemp("pair"))

@@ -33,8 +33,8 @@ compute = [
 class Trio(Pair):
     """A lab of three hosts, and the folder in which a person types commands."""
 
-    def __init__(self, folder: Path) -> None:
-        super().__init__(folder, "trio", _INVENTORY)
+    def __init__(self, folder: Path, name: str = "trio") -> None:
+        super().__init__(folder, name, _INVENTORY)
         self.set("target_tokens", "150_000")
 
     def use(self, backend: str, storage: Mapping[str, object], options: Mapping[str, str]) -> None:

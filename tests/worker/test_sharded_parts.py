@@ -14,10 +14,11 @@ from safetensors.torch import load_file
 from tailtrain.errors import WorkerError
 from tailtrain.worker.config import ModelConfig
 from tailtrain.worker.model import build_model
-from tailtrain.worker.sharded.beacon import Beacon, Word, hear
+from tailtrain.worker.sharded.beacon import Beacon
 from tailtrain.worker.sharded.checkpoints import Checkpoints, State
 from tailtrain.worker.sharded.config import load_sharded
 from tailtrain.worker.sharded.files import KINDS
+from tailtrain.worker.sharded.hearing import Word, choose_host
 from tailtrain.worker.sharded.layout import (
     Piece,
     WholeModel,
@@ -29,7 +30,7 @@ from tailtrain.worker.sharded.layout import (
 )
 from tailtrain.worker.sharded.ledger import divided
 from tailtrain.worker.sharded.network import interface_of, listen_on
-from tailtrain.worker.sharded.rendezvous import OrderedChooser, choose_host
+from tailtrain.worker.sharded.rendezvous import Chooser
 from tailtrain.worker.sharded.transfer import _read, _write
 from tailtrain.worker.weights import FlatWeights, weights_sha256
 from tests.worker.sharded_fleet import ShardedFleet
@@ -165,25 +166,35 @@ ORDER = ("a", "b", "c")
 def test_the_first_that_lives_holds_the_rendezvous(
     own: str, words: dict[str, str | None], host: str | None
 ) -> None:
-    said = {node: Word(node, held) for node, held in words.items()}
+    said = {node: Word("r", node, held) for node, held in words.items()}
     assert choose_host(ORDER, own, said) == host
+
+
+def test_who_has_finished_holds_no_rendezvous() -> None:
+    said = {"a": Word("r", "a", None, finished=True), "b": Word("r", "b")}
+    assert choose_host(ORDER, "c", said) == "b"
 
 
 def test_supervisors_hear_each_other(make_fleet: MakeFleet) -> None:
     fleet = ShardedFleet(make_fleet(3), (1.0, 1.0, 1.0), steps=1)
     configs = [load_sharded(fleet.write(index)) for index in range(3)]
-    first, second = Beacon(configs[0]), Beacon(configs[1])
+    run = configs[0].worker.run_id
+    first, second, third = (Beacon(config) for config in configs)
     try:
-        second.host = "n1"
-        assert hear(configs[0]) == {"n1": Word("n1", "n1")}
-        assert hear(configs[2]) == {"n0": Word("n0", None), "n1": Word("n1", "n1")}
-        assert OrderedChooser(configs[2]).choose() == "n1"
+        second.tell("n1")
+        assert first.hear() == {"n1": Word(run, "n1", "n1"), "n2": Word(run, "n2")}
+        assert third.hear() == {"n0": Word(run, "n0"), "n1": Word(run, "n1", "n1")}
+        assert Chooser(third, "n0").choose()[0] == "n1"
+        second.tell(None, finished=True)
+        assert third.hear()["n1"].finished
+        assert Chooser(third, "n0").choose()[0] == "n0"
     finally:
-        first.close()
         second.close()
+        third.close()
     began = time.monotonic()
-    assert hear(configs[0]) == {}
+    assert first.hear() == {}
     assert time.monotonic() - began < 2
+    first.close()
 
 
 def test_the_interface_of_an_address_is_found_or_missed_by_name() -> None:

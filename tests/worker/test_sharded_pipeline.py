@@ -196,3 +196,31 @@ def test_what_no_longer_fits_waits_for_the_lost_node_and_goes_on_with_it(make_sh
     done = fleet.status(0)["round"]
     fleet.start(1)
     fleet.until(lambda: fleet.status(0)["round"] > done, RECOVERY, "it goes on")
+
+
+def test_a_node_that_returns_after_the_end_learns_that_the_run_is_finished(make_sharded: MakeSharded) -> None:
+    fleet = make_sharded(1.0, 1.0, 1.0, steps=60)
+    fleet.start()
+    fleet.until(lambda: fleet.status(2)["round"] >= 0, START, "three nodes train")
+    fleet.kill(2)
+    fleet.until(lambda: fleet.status(1)["state"] == "finished", START, "the others finish")
+    assert fleet.processes[1].wait(20) == 0
+    # One of them stays to tell.
+    assert fleet.processes[0].poll() is None
+    assert fleet.status(0)["state"] == "finished"
+    fleet.start(2)
+    assert fleet.processes[2].wait(RECOVERY) == 0
+    assert fleet.status(2)["state"] == "finished"
+    assert "the others finished the run" in fleet.status(2)["message"]
+    assert fleet.processes[0].wait(RECOVERY) == 0
+
+
+def test_a_final_model_that_a_deploy_brought_ends_the_wait(make_sharded: MakeSharded) -> None:
+    fleet = make_sharded(1.0, 1.0, steps=60)
+    fleet.start(1)
+    fleet.until(lambda: fleet.status(1)["state"] == "paused", START, "it waits")
+    final = fleet.fleet.run_dir(1) / "final"
+    final.mkdir()
+    (final / "manifest.json").write_text("{}")
+    assert fleet.processes[1].wait(RECOVERY) == 0
+    assert fleet.status(1)["state"] == "finished"

@@ -1,0 +1,140 @@
+"""Each cell of the engine table, through a whole deploy on three real hosts, to a model that learned."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.lab.conftest import small_lab
+from tests.lab.trio import HOSTS, Trio
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+pytestmark = [pytest.mark.lab, pytest.mark.timeout(900)]
+
+STATE = "/var/lib/tailtrain"
+# Three nodes can share six heads, and each can have a layer.
+MODEL = {"layers": 3, "width": 48, "heads": 6, "context": 64}
+STEP = 16 * 64
+WHOLE = 4 * (256 * 48 + 64 * 48 + 3 * (12 * 48 * 48 + 2 * 48) + 48)
+
+
+class Cells(Trio):
+    """Three hosts on which one cell after the other trains."""
+
+    def declare(self, strategy: str, protocol: str, *, tokens: int, **engine: Any) -> None:
+        """Say what to train next, in a model so small that starting takes longer than training."""
+        path = self.folder / "group_data" / "all.py"
+        text = re.sub(r"(?m)^# One cell of the table\n(?s:.*)", "", path.read_text())
+        training = {
+            "target_tokens": tokens, "round_seconds": 4.0, "batch_size": 16, "learning_rate": 0.01,
+        }  # fmt: skip
+        path.write_text(
+            f"{text}# One cell of the table\n"
+            f"distribution_strategy = {strategy!r}\ncoordination_protocol = {protocol!r}\n"
+            'resource_allocation = "declared_cores"\nload_balancing = "static"\n'
+            f"model = {MODEL!r}\ntraining = {training!r}\n"
+            f"engine = {dict(checkpoint_steps=20, microbatches=4, **engine)!r}\n"
+        )
+
+    def run_dir(self) -> str:
+        """Where the hosts keep the run at hand."""
+        return f"{STATE}/runs/{json.loads(self.on(HOSTS[0], 'cat /etc/tailtrain/worker.json'))['run_id']}"
+
+    def status(self, host: str) -> dict[str, Any]:
+        """What a host's worker says of itself; empty before it says anything."""
+        text = self.on(host, f"cat {self.run_dir()}/status.json 2>/dev/null || echo '{{}}'")
+        document: dict[str, Any] = json.loads(text)
+        return document
+
+    def report(self) -> dict[str, Any]:
+        """The newest report."""
+        found = sorted(
+            (self.folder / ".tailtrain" / "runs").glob("*/report.json"), key=lambda path: path.stat().st_mtime
+        )
+        document: dict[str, Any] = json.loads(found[-1].read_text())
+        return document
+
+    def until(self, host: str, wanted: Callable[[dict[str, Any]], bool], seconds: float, what: str) -> None:
+        """Until this holds of a host's status."""
+        ends = time.monotonic() + seconds
+        while not wanted(status := self.status(host)):
+            assert time.monotonic() < ends, f"{what}: {status}"
+            time.sleep(0.3)
+
+
+@pytest.fixture(scope="module")
+def cells(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cells]:
+    yield from small_lab(lambda folder: Cells(folder, "cells"), tmp_path_factory.mktemp("cells"))
+
+
+def require_learned(report: dict[str, Any], took_part: int = 3) -> None:
+    """A model better than both baselines on every domain, made by these many nodes."""
+    for validation in report["validation"].values():
+        for losses in validation["domains"].values():
+            assert losses["loss"] < min(losses["untrained_loss"], losses["unigram_loss"])
+    assert sum(each["in_final_average"] for each in report["manifest"]["contributions"]) >= took_part
+
+
+@pytest.mark.parametrize("protocol", ["centralized", "decentralized", "eneGossip"])
+def test_data_parallel(cells: Cells, protocol: str) -> None:
+    cells.declare("dataParallel", protocol, tokens=200 * STEP)
+    cells.deploy("train")
+    require_learned(cells.report(), took_part=2)
+    assert cells.said(0, "tailtrain", "plan").count("No changes") == 1
+
+
+@pytest.mark.parametrize("protocol", ["centralized", "eneGossip"])
+def test_model_parallel(cells: Cells, protocol: str) -> None:
+    cells.declare("modelParallel", protocol, tokens=200 * STEP, allow_wan=True)
+    assert "four sums over all nodes a layer" in cells.said(2, "tailtrain", "plan")
+    said = cells.deploy("train")
+    report = cells.report()
+    require_learned(report)
+    held = {each["node"]: each["parameter_bytes"] for each in report["manifest"]["contributions"]}
+    divided = 4 * 3 * 12 * 48 * 48
+    assert held == dict.fromkeys(HOSTS, WHOLE - divided + divided // 3)
+    assert "whole model" in said
+    assert cells.said(0, "tailtrain", "plan").count("No changes") == 1
+
+
+def test_a_pipeline_under_gossip(cells: Cells) -> None:
+    cells.declare("pipelineParallel", "eneGossip", tokens=200 * STEP)
+    assert "Stage" in cells.said(2, "tailtrain", "plan")
+    cells.deploy("train")
+    require_learned(cells.report())
+    assert cells.said(0, "tailtrain", "plan").count("No changes") == 1
+
+
+def test_a_pipeline_that_loses_a_stage_mid_run(cells: Cells) -> None:
+    cells.declare("pipelineParallel", "centralized", tokens=900 * STEP)
+    last = cells.lab.host(HOSTS[2])
+    with cells.in_the_background("pyinfra", "-y", "inventory.py", "deploys/train.py") as deploy:
+        cells.until(HOSTS[0], lambda status: status.get("round", -1) >= 0, 200, "three stages train")
+        assert cells.status(HOSTS[2])["layers"] is not None
+        last.power_cut()
+        done = cells.status(HOSTS[0])["round"]
+        cells.until(
+            HOSTS[0],
+            lambda status: len(status["members"]) == 2 and status["round"] > done,
+            120,
+            "two nodes go on",
+        )
+        assert cells.status(HOSTS[0])["cut"].keys() == {HOSTS[0], HOSTS[1]}
+        last.boot()
+        said = deploy.communicate(timeout=300)[0]
+        assert deploy.returncode == 0, said[-5000:]
+    report = cells.report()
+    # It is back before the end, or learns that the run is finished.
+    require_learned(report, took_part=2)
+    held = [each["parameter_bytes"] for each in report["manifest"]["contributions"]]
+    assert all(0 < each < WHOLE for each in held)
+    judged = {each["name"]: each["measured"] for each in report["guarantees"]}
+    assert judged["faultTolerance"].startswith("1 lost (gamma)")
+    assert "0 committed tokens lost" in judged["faultTolerance"]
+    cells.until(HOSTS[2], lambda status: status.get("state") == "finished", 60, "it knows of the end")
