@@ -140,12 +140,16 @@ class Overheads:
     Attributes:
         matchmaking_seconds: until a group is together: 0.2 to 0.6 s where its size is known beforehand.
         round_trips: sequential round trips in one averaging: look up, join, send, receive.
-        part_bytes: what travels at once; a reducer answers the first part when it has it from all.
+        part_bytes: what travels at once, at most; a reducer answers the first part when it has it from all.
+        least_part_bytes: at least.
+        parts: in how many parts weights travel otherwise.
     """
 
     matchmaking_seconds: float = 0.4
     round_trips: float = 4.0
     part_bytes: float = 524_288.0
+    least_part_bytes: float = 16_384.0
+    parts: int = 32
 
 
 @dataclass(frozen=True)

@@ -44,13 +44,14 @@ from typing import TYPE_CHECKING
 from tailtrain.planning.offers import DAY_SECONDS, Compression, Way
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from tailtrain.planning.offers import Limits, Link, Offer, Overheads
 
     Links = Mapping[tuple[str, str], Link]
     """By pair of names in alphabetical order."""
 
+_SLACK = 1e-7  # of a solver's solution
 _BYTES = {Compression.NONE: 4.0, Compression.FP16: 2.0, Compression.INT8: 1.0}
 
 
@@ -76,42 +77,68 @@ def exchange_seconds(
 
 
 def best_reducers(offers: Sequence[Offer], links: Links) -> dict[str, float]:
-    """The parts of the weights with which all average soonest, adding up to 1."""
+    """The parts of the weights with which all average soonest, adding up to 1.
+
+    Of all such parts, those that are spread most evenly over what links can carry: where one slow link holds
+    all up, any of the others could reduce everything in that time, and none should have to.
+    """
     among = len(offers)
     if among < 3:  # noqa: PLR2004 - with two nodes it makes no difference who reduces
         return {offer.node: 1 / among for offer in offers}
+    slowest = min(offer.bytes_per_second for offer in offers)
+    rates = {offer.node: offer.bytes_per_second / slowest for offer in offers}
+    pairs = {
+        pair: link.bytes_per_second / slowest
+        for pair, link in links.items()
+        if pair[0] in rates and pair[1] in rates
+    }
+    # In units of the time in which the slowest link sends all weights once, so that all numbers are near 1:
+    # (n - 2) s_i / b - t <= -1 / b for nodes, (s_i + s_j) / b - t <= 0 for pairs.
+    rows = [({node: (among - 2) / rate}, 1.0, -1 / rate) for node, rate in rates.items()]
+    rows += [(dict.fromkeys(pair, 1 / rate), 1.0, 0.0) for pair, rate in pairs.items()]
+    _, soonest = _least(rates, rows)
+    allowed = soonest * (1 + _SLACK)
+    # Within that time: s_i / b - u <= 0, with u in the place of t.
+    rows = [({node: (among - 2) / rate}, 0.0, allowed - 1 / rate) for node, rate in rates.items()]
+    rows += [(dict.fromkeys(pair, 1 / rate), 0.0, allowed) for pair, rate in pairs.items()]
+    rows += [({node: 1 / rate}, 1.0, 0.0) for node, rate in rates.items()]
+    parts, _ = _least(rates, rows)
+    return parts
+
+
+def _least(
+    nodes: Iterable[str], rows: Sequence[tuple[Mapping[str, float], float, float]]
+) -> tuple[dict[str, float], float]:
+    """Parts of the nodes that add up to 1, with the least bound that they can have.
+
+    Args:
+        nodes: who has a part.
+        rows: factors f of parts, of the bound (t) and a limit m: sum f_i s_i - t x <= m.
+    """
     # scipy takes longer to load than all else here together: only who has to choose pays for it.
     from scipy.optimize import linprog  # noqa: PLC0415
     from scipy.sparse import coo_array  # noqa: PLC0415
 
-    index = {offer.node: number for number, offer in enumerate(offers)}
-    slowest = min(offer.bytes_per_second for offer in offers)
-    # Rows: (n - 2) s_i / b - t <= -1 / b for nodes, (s_i + s_j) / b - t <= 0 for pairs; t in units of the
-    # time in which the slowest link sends all weights once, so that all numbers are near 1.
-    entries: list[tuple[int, int, float]] = []
-    most: list[float] = []
-    for offer in offers:
-        rate = offer.bytes_per_second / slowest
-        entries += [(len(most), index[offer.node], (among - 2) / rate), (len(most), among, -1.0)]
-        most.append(-1 / rate)
-    for (one, other), link in links.items():
-        if one in index and other in index:
-            rate = link.bytes_per_second / slowest
-            entries += [(len(most), index[each], 1 / rate) for each in (one, other)]
-            entries.append((len(most), among, -1.0))
-            most.append(0.0)
-    rows, columns, values = zip(*entries, strict=True)
+    index = {node: number for number, node in enumerate(nodes)}
+    among = len(index)
+    entries = [
+        (row, index[node], factor)
+        for row, (factors, _, _) in enumerate(rows)
+        for node, factor in factors.items()
+    ]
+    entries += [(row, among, -bound) for row, (_, bound, _) in enumerate(rows) if bound]
+    down, across, values = zip(*entries, strict=True)
     found = linprog(
         [0.0] * among + [1.0],
-        A_ub=coo_array((values, (rows, columns)), shape=(len(most), among + 1)),
-        b_ub=most,
+        A_ub=coo_array((values, (down, across)), shape=(len(rows), among + 1)),
+        b_ub=[most for _, _, most in rows],
         A_eq=[[1.0] * among + [0.0]],
         b_eq=[1.0],
         method="highs",
     )
     parts = [max(0.0, float(part)) for part in found.x[:among]]
     total = sum(parts)
-    return {offer.node: part / total for offer, part in zip(offers, parts, strict=True)}
+    return {node: parts[number] / total for node, number in index.items()}, float(found.x[among])
 
 
 def averaging_seconds(
@@ -128,13 +155,13 @@ def averaging_seconds(
         return 0.0
     if way is not Way.PAIRS:
         moving = exchange_seconds(reducers, offers, links, volume)
+        part = _part(volume, overheads)
         moving += (among - 1) * max(
-            min(overheads.part_bytes, volume * reducers[offer.node]) / offer.bytes_per_second
-            for offer in offers
+            min(part, volume * reducers[offer.node]) / offer.bytes_per_second for offer in offers
         )
     else:
         usual = volume / min(offer.bytes_per_second for offer in offers)
-        usual += min(overheads.part_bytes, volume / 2) / min(offer.bytes_per_second for offer in offers)
+        usual += _part(volume / 2, overheads) / min(offer.bytes_per_second for offer in offers)
         here = {offer.node for offer in offers}
         moving = usual + sum(
             max(0.0, volume / link.bytes_per_second - usual) / (among - 1)
@@ -142,6 +169,11 @@ def averaging_seconds(
             if one in here and other in here
         )
     return moving + _overhead(offers, links, overheads)
+
+
+def _part(volume: float, overheads: Overheads) -> float:
+    """Bytes of what travels at once of so many."""
+    return min(overheads.part_bytes, volume, max(overheads.least_part_bytes, volume / overheads.parts))
 
 
 def _overhead(offers: Sequence[Offer], links: Links, overheads: Overheads) -> float:

@@ -36,6 +36,9 @@ if TYPE_CHECKING:
 
 # Until it was measured: a slow home's 100 Mbit/s, and what users of relays report.
 _DIRECT, _RELAYED = Link(12e6, 0.02), Link(1e6, 0.1, direct=False)
+_LEAST_ROUND_SECONDS = 10.0
+"""But for runs so short that they would hardly average: below, a fleet is busy with averaging."""
+
 _CLEARLY_SLOWER = 3.0
 """Rates of transfers to hosts that differ by less say nothing: they are of few files, sent side by side."""
 
@@ -233,6 +236,9 @@ def _limits(settings: Settings, job: Job, offers: Sequence[Offer]) -> Limits:
     """Within what to choose: what group data says is taken as it says it."""
     engine, loop = settings.engine, settings.loop
     limits = Limits(ways=ways_of(settings.training.coordination_protocol))
+    whole = job.target_tokens / sum(offer.tokens_per_second for offer in offers)
+    least = min(_LEAST_ROUND_SECONDS, whole / limits.least_averagings)
+    limits = replace(limits, least_round_seconds=max(limits.least_round_seconds, least))
     if Way.PAIRS in limits.ways and engine.all_each == 1:
         limits = replace(limits, ways=(Way.GROUP,))
     elif Way.PAIRS in limits.ways and engine.all_each:

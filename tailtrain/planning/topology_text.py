@@ -28,9 +28,9 @@ def topology_lines(topology: Topology, *, chosen: bool = True) -> tuple[str, ...
         chosen: whether the optimizer chose it; what is declared is not compared with other shares.
     """
     said = topology.prediction
-    training, averaging = said.training_seconds, said.averaging_seconds
+    averaging = said.averaging_seconds
     lines = [
-        f"round: {training:.1f} s of training, {averaging:.1f} s of averaging, {said.tokens:,.0f} tokens",
+        f"round: {said.seconds:.1f} s, of it {averaging:.1f} s of averaging; {said.tokens:,.0f} tokens",
         f"averaging: {_way(topology)}, {_COMPRESSED[topology.compression]}",
         f"speed: {said.tokens_per_second:,.0f} tokens/s, {said.utilisation:.0%} of all speeds",
         f"against the fastest node alone: {topology.speedup:.2f} times (ideal: {topology.ideal:.2f})",

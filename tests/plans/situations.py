@@ -18,7 +18,8 @@ from tailtrain.planning import layout
 from tailtrain.planning.actions import Declared, make_plan
 from tailtrain.planning.datasets import PlannedChunk, PlannedDataset
 from tailtrain.planning.document_of import document_of
-from tailtrain.planning.observed import Hardware, Observation, RunState, UnitState, Unreachable
+from tailtrain.planning.memory import parameters
+from tailtrain.planning.observed import Hardware, Measured, Observation, RunState, UnitState, Unreachable
 from tailtrain.planning.plan import CPU_LOCK, CUDA_LOCK, Material, Plan
 from tailtrain.planning.receipt import Login
 from tailtrain.planning.render import render_plan
@@ -237,6 +238,25 @@ class Situation:
     def hardware(self, name: str, **fields: Any) -> Situation:
         """Other hardware is found on a host."""
         return self.on(name, hardware=replace(self.answer(name).hardware, **fields))
+
+    def optimized(self, **training: Any) -> Situation:
+        """The optimizer decides, also how long a round is."""
+        return self.with_settings(
+            resource_allocation="swarm_topology_optimizer",
+            load_balancing="health_weighted",
+            training={"round_seconds": 0, "target_tokens": 2_000_000_000, **training},
+        )
+
+    def measured(self, name: str, tokens_per_second: float, **fields: Any) -> Situation:
+        """A host's worker measured this in a run before, with a model as large as the one of now."""
+        values: dict[str, Any] = {
+            "run": "beef" * 4,
+            "parameters": parameters(self.declared().settings.model),
+            "bytes_per_second": 2e6,
+            "averaging_seconds": 2.9,
+            "round_seconds": 63.0,
+        }
+        return self.on(name, measured=Measured(tokens_per_second=tokens_per_second, **{**values, **fields}))
 
     def unreachable(self, name: str, reason: str) -> Situation:
         """A host does not answer."""

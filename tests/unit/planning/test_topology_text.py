@@ -27,7 +27,7 @@ TOPOLOGY = Topology(
 
 def test_a_plan_says_what_to_expect_and_what_other_shares_would_give() -> None:
     assert topology_lines(TOPOLOGY) == (
-        "round: 57.0 s of training, 3.0 s of averaging, 240,000 tokens",
+        "round: 60.0 s, of it 3.0 s of averaging; 240,000 tokens",
         "averaging: in pairs, all together every 4 rounds and at the end, in 16 bits",
         "speed: 4,000 tokens/s, 95% of all speeds",
         "against the fastest node alone: 1.27 times (ideal: 1.33)",
@@ -45,6 +45,28 @@ def test_a_plan_says_what_to_expect_and_what_other_shares_would_give() -> None:
 def test_each_way_has_its_words(way: Way, words: str) -> None:
     lines = topology_lines(dataclasses.replace(TOPOLOGY, way=way, all_each=1))
     assert lines[1].startswith(f"averaging: {words}")
+
+
+def test_what_is_declared_is_not_compared_with_other_shares() -> None:
+    assert not [line for line in topology_lines(TOPOLOGY, chosen=False) if line.startswith("with ")]
+
+
+@pytest.mark.parametrize(
+    ("guessed", "words"),
+    [
+        (("a", "b", "c"), "speeds are guessed by cores: no node has measured its own yet"),
+        (("a", "c"), "guessed by cores, not measured yet: the speed of a, c"),
+    ],
+)
+def test_a_guess_is_called_one(guessed: tuple[str, ...], words: str) -> None:
+    assert words in topology_lines(dataclasses.replace(TOPOLOGY, guessed=guessed))
+
+
+def test_a_large_fleet_is_counted() -> None:
+    names = tuple(f"n{number:04}" for number in range(1000))
+    roles = dict.fromkeys((*names, "known"), Role.TRAINS)
+    fleet = dataclasses.replace(TOPOLOGY, roles=roles, guessed=names)
+    assert "guessed by cores, not measured yet: the speed of 1,000 nodes" in topology_lines(fleet)
 
 
 def test_a_report_compares_with_what_was_measured() -> None:
