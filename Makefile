@@ -16,7 +16,7 @@ DEMO := .tailtrain/demo
 help:
 	@echo "make demo   six hosts on this machine train a model over a tailnet of their own"
 	@echo "make test   all tests, those in the lab included"
-	@echo "make bench  what a no-op costs and how fast data is pushed, beside others; see tests/bench/README.md"
+	@echo "make bench  what a no-op costs, how fast data is pushed, how fast and how well a fleet trains; see tests/bench/README.md"
 	@echo "make lint   ruff, mypy, import contracts"
 	@echo "make locks  make the lock files again"
 	@echo "make clean  take the lab down, remove what make made"
@@ -53,9 +53,9 @@ test-worker: $(WORKER_VENV)/.ready
 test-lab: lab dataset
 	$(AS_ROOT) $(BIN)/python -m pytest -m lab tests/lab
 
-# In a lab of its own, which is taken down again: it needs about 20 minutes and a quiet machine. One part of it,
-# in half the time: make bench BENCH="--only push"
-bench: tools dataset $(BENCH_VENV)/.ready
+# In a lab of its own, which is taken down again: it needs about 50 minutes and a quiet machine. One part of it,
+# in 10 to 15: make bench BENCH="--only push"
+bench: tools dataset $(BENCH_VENV)/.ready $(WORKER_VENV)/.ready
 	$(AS_ROOT) $(BIN)/tailtrain lab --name bench up --fresh
 	missed=0; \
 	$(AS_ROOT) $(BIN)/python -m tests.bench --lab bench --ansible $(BENCH_VENV)/bin $(BENCH) || missed=1; \

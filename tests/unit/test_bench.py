@@ -5,13 +5,21 @@ from __future__ import annotations
 import xml.dom.minidom
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from tests.bench import chart
 from tests.bench.contenders import ANSIBLE, ONE_HOST, OURS, PIPELINING, PYINFRA, START_UP, idle
 from tests.bench.push import chart as push_chart
 from tests.bench.push import data, measure, senders
+from tests.bench.quality import chart as quality_chart
+from tests.bench.quality import data as quality_data
+from tests.bench.quality import measure as quality
+from tests.bench.quality.data import FILES
 from tests.bench.results import Results, Target
+from tests.bench.train import chart as train_chart
+from tests.bench.train import measure as train
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -126,3 +134,109 @@ def test_the_chart_is_one_document_that_names_everybody(results: Results) -> Non
     document = xml.dom.minidom.parseString(drawn)  # noqa: S318 - our own text
     shown = {child.nodeValue for text in document.getElementsByTagName("text") for child in text.childNodes}
     assert {"tailtrain", "plain pyinfra operations", "Ansible", "1.2 s", "33.0 s"} <= shown
+
+
+@pytest.fixture
+def trained() -> Results:
+    found = Results(facts={"cpu_count": 2, "date": "2026-01-01 00:00:00", "load_avg_1min": 0.25})
+    found.figures |= {
+        train.ROUND: 60.0,
+        "hosts": 6,
+        "cores, all hosts": 1.71,
+        f"{train.ALONE}: {train.SPEED}": 20_000.0,
+        f"{train.TOGETHER}: {train.SPEED}": 18_000.0,
+        f"{train.EQUAL}: {train.SPEED}": 6_000.0,
+        f"{train.DDP}: {train.SPEED}": 5_000.0,
+        f"{train.DDP}: {train.TRAFFIC}": 6_000.0,
+        f"{train.LOST}: the others waited, s": 4.0,
+        train.BEYOND: 350.0,
+    }
+    for protocol in ("decentralized", "eneGossip"):
+        for seconds in (61.0, 62.0, 63.0):
+            found.add(f"{protocol}: round", seconds)
+        found.figures |= {
+            f"{protocol}: {train.SPEED}": 17_460.0,
+            f"{protocol}: {train.TRAFFIC}": 40.0,
+            f"{protocol}: {train.PREDICTED}": 60.0,
+        }
+    return found
+
+
+def test_training_is_judged_by_the_hosts_own_speeds_ddp_and_the_prediction(
+    trained: Results, tmp_path: Path
+) -> None:
+    assert train.protocols_of(trained) == ["decentralized", "eneGossip"]
+    assert train.share(trained, "eneGossip") == pytest.approx(0.97)
+    assert train.less(trained, "eneGossip") == pytest.approx(150)
+    assert not any(target.missed for target in train.targets(trained))
+    assert "97.0% of the sum of the hosts (87.3% of one by one)" in train.ratios(trained)
+    trained.save(tmp_path / "kept.json")
+    assert Results.load(tmp_path / "kept.json") == trained
+    trained.figures[f"decentralized: {train.PREDICTED}"] = 50.0
+    trained.figures[f"eneGossip: {train.SPEED}"] = 17_000.0
+    missed = [target.name for target in train.targets(trained) if target.missed]
+    assert missed == ["decentralized, a round, off the prediction", "eneGossip, of the sum of the hosts"]
+
+
+def test_a_protocol_without_a_prediction_is_not_judged_by_one(trained: Results) -> None:
+    del trained.figures[f"eneGossip: {train.PREDICTED}"]
+    names = [target.name for target in train.targets(trained)]
+    assert [name for name in names if "prediction" in name] == ["decentralized, a round, off the prediction"]
+
+
+def words_of(drawn: str) -> set[str]:
+    document = xml.dom.minidom.parseString(drawn)  # noqa: S318 - our own text
+    return {
+        str(child.nodeValue) for text in document.getElementsByTagName("text") for child in text.childNodes
+    }
+
+
+def test_the_chart_of_training_names_all_and_their_figures(trained: Results) -> None:
+    shown = words_of(train_chart.draw(trained))
+    assert {"tailtrain, eneGossip", "17,460", "equal shares, at best²", "DDP over gloo", "6,000 B"} <= shown
+
+
+@pytest.fixture
+def learned() -> Results:
+    found = Results(facts={"cpu_count": 2, "date": "2026-01-01 00:00:00"})
+    for seed in (17, 18):
+        found.add(quality.FLEET, 60.0)
+        for name in quality.names_of(found):
+            found.figures[f"{seed}, {quality.TOKENS}: {name}"] = 4e6
+            found.figures[f"{seed}, {quality.ROUNDS}: {name}"] = 30
+            for domain in FILES:
+                found.figures[f"{seed}, {domain}: {name}"] = 2.0 + (name != quality.FLEET) * 0.1
+    return found
+
+
+def test_what_is_learned_is_judged_in_the_worst_seed_and_the_mean(learned: Results) -> None:
+    assert quality.seeds_of(learned) == [17, 18]
+    assert not any(target.missed for target in quality.targets(learned))
+    learned.figures[f"18, coding: {quality.SAME_TIME}"] = 1.99
+    learned.figures[f"18, natural: {quality.SAME_TOKENS}"] = 1.97
+    missed = [target.name for target in quality.targets(learned) if target.missed]
+    assert missed == ["coding: loss above the fastest's, same time"], "the mean of the tokens still holds"
+    learned.figures[f"17, natural: {quality.own('tiny')}"] = 1.9
+    assert next(quality.targets(learned)).missed
+
+
+def test_the_chart_of_what_is_learned_has_a_panel_for_each_domain(learned: Results) -> None:
+    shown = words_of(quality_chart.draw(learned))
+    assert {"the fleet", "2.000", "tiny, own share", "2.100"} <= shown
+    assert len([text for text in shown if "held-out loss" in text]) == len(FILES)
+
+
+def test_shares_of_the_data_are_whole_and_apart(tmp_path: Path) -> None:
+    for name in FILES.values():
+        texts = [f"record {number} of {name}" for number in range(600)]
+        pq.write_table(pa.table({"text": texts}), tmp_path / name)
+    cores = {"one": 8.0, "other": 2.0}
+    shared = quality_data.shared(tmp_path, tmp_path / "cut", cores)
+    for dataset in shared.datasets:
+        ranges = shared.placements[dataset.domain]
+        rows = {node: sum(stop - start for _, start, stop in ranges[node]) for node in cores}
+        assert sum(rows.values()) == dataset.train_records
+        assert rows["one"] == pytest.approx(4 * rows["other"], abs=2)
+        assert shared.own_of("other").placements[dataset.domain] == {"other": ranges["other"]}
+        (whole,) = shared.all_of("one").placements[dataset.domain].values()
+        assert sum(stop - start for _, start, stop in whole) == dataset.train_records

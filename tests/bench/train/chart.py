@@ -58,8 +58,8 @@ def _notes(results: Results) -> Iterator[str]:
     yield f"{figures['hosts']:.0f} unequal lab hosts, {figures['cores, all hosts']:.2f} processors together;"
     yield (
         f"rounds of {figures[ROUND]:.0f} s, {rounds} of each protocol;"
-        f" {facts.get('cpu_count', '?')} processors, load {float(facts.get('load_avg_1min', 0)):.1f} at the start,"
-        f" {str(facts.get('date', '')).partition(' ')[0]}."
+        f" {facts.get('cpu_count', '?')} processors, load {float(facts.get('load_avg_1min', 0)):.1f}"
+        f" at the start, {str(facts.get('date', '')).partition(' ')[0]}."
     )
     yield "¹ All at once, each for itself. ² Hosts times the slowest's speed, averaging not counted."
 
