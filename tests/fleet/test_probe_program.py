@@ -17,6 +17,7 @@ from tailtrain.data import send, verify
 from tailtrain.fleet import files_program, lock_program, probe_program, units_program
 from tailtrain.fleet.probe import probe_request
 from tailtrain.planning import layout
+from tailtrain.planning.measurements import read_measured
 from tailtrain.planning.plan import Material
 
 if TYPE_CHECKING:
@@ -67,6 +68,15 @@ def test_pipes_in_the_place_of_files_hold_nothing_up_and_say_nothing(tmp_path: P
     assert found["files"][f"{tmp_path}{layout.CONFIG}"] is None
     assert (found["receipt"], found["manifests"], found["peer_id"]) == (None, [], None)
     assert found["hardware"]["memory_bytes"] > 0
+
+
+def test_what_a_worker_measured_is_answered_and_taken_no_further_than_its_form(tmp_path: Path) -> None:
+    place = tmp_path / layout.MEASURED.lstrip("/")
+    assert asked(tmp_path)["measured"] == {}
+    write(place, json.dumps({"run": RUN, "tokens_per_second": "1e9"}))
+    found = asked(tmp_path)["measured"]
+    assert found == {"run": RUN, "tokens_per_second": "1e9"}
+    assert read_measured(found) is None
 
 
 def test_a_chunk_folder_that_is_a_link_holds_nothing_of_ours(tmp_path: Path) -> None:
