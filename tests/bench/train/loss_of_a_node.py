@@ -25,9 +25,11 @@ class Lost:
     """What it cost, in seconds.
 
     Attributes:
-        detected: from the power cut until two others' agents hold the node failed; None without gossip.
-        recovered: from the power cut until the first averaging without it was over.
-        waited: how much longer that averaging took than the others.
+        detected: from the power cut until two others' agents hold the node failed (of a pipeline, until the
+            primary does not count on it any more); None without gossip.
+        recovered: from the power cut until the first averaging (of a pipeline, step) without it was over.
+        waited: how much longer that averaging took than the others; of a pipeline, all that was not trained
+            after it was detected.
     """
 
     detected: float | None
@@ -54,6 +56,35 @@ def measured(fleet: Fleet, victim: str) -> Lost:
         return Lost(detected, first["ended_unix"] - cut, max(0.0, first["averaging_seconds"] - usual))
     finally:
         fleet.hosts.by_name[victim].boot()
+
+
+def of_a_pipeline(fleet: Fleet, victim: str) -> Lost:
+    """The same of a node that holds a part of the model: the others meet again and divide it anew."""
+    fleet.until(lambda: fleet.status().get("round", -1) >= 1, 10 * _LONG, "second round")
+    say(f"{victim} loses its power, and with it a part of the model")
+    cut = time.time()
+    fleet.hosts.by_name[victim].power_cut()
+    try:
+        detected = fleet.until(lambda: not _computes(fleet, victim), _LONG, "death")
+        fleet.until(lambda: bool(_steps(fleet, victim)), 3 * _LONG, "training without it")
+        again = _steps(fleet, victim)
+        recovered = fleet.until(lambda: _steps(fleet, victim) > again, _LONG, "step without it")
+        return Lost(detected - cut, recovered - cut, recovered - detected)
+    finally:
+        fleet.hosts.by_name[victim].boot()
+
+
+def _computes(fleet: Fleet, victim: str) -> bool:
+    """Whether the primary trains, in its own eyes together with this node."""
+    status = fleet.status()
+    return status.get("state") == "training" and victim in status.get("members", ())
+
+
+def _steps(fleet: Fleet, victim: str) -> int:
+    """Steps of the model while the primary trains without this node; 0 while it does not."""
+    status = fleet.status()
+    trains = status.get("state") == "training" and victim not in status.get("members", ())
+    return int(status.get("step", 0)) if trains else 0
 
 
 def _middle(rounds: Sequence[dict[str, Any]]) -> float:

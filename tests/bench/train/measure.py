@@ -30,10 +30,17 @@ DDP = "DDP"
 SPEED, TRAFFIC = "tokens/s", "bytes/token"
 PREDICTED, LATEST = "predicted round, s", "last rounds, s"
 LOST = "a host loses its power"
+PIPELINE = "a pipeline's host loses its power"
 BEYOND = "memory beyond model and optimiser, MB"
 ROUND = "round_seconds"
 _STATE_BYTES = 16  # of a parameter: weight, gradient, two moments, four bytes each
 _SAMPLE_SECONDS = 1.0
+_OF_PIPELINES = ("centralized", "eneGossip")
+_DIVIDED = {
+    "distribution_strategy": "pipelineParallel",
+    "resource_allocation": "declared_cores",
+    "load_balancing": "static",
+}
 
 
 @dataclass(frozen=True)
@@ -83,7 +90,12 @@ def measured(lab: Lab, protocols: Sequence[str], effort: Effort) -> Results:
                 _rounds(results, fleet, protocol, effort)
         fleet.make(protocols[-1], effort.short_round_seconds)
         with fleet.training():
-            _lost(results, fleet, hosts.names[len(hosts.names) // 2])
+            _keep(results, LOST, loss_of_a_node.measured(fleet, hosts.names[len(hosts.names) // 2]))
+        fleet.make(protocols[-1] if protocols[-1] in _OF_PIPELINES else _OF_PIPELINES[0], 10.0, **_DIVIDED)
+        with fleet.training():
+            # Every process starts anew, which takes a minute with a tenth of a processor.
+            hosts.lift()
+            _keep(results, PIPELINE, loss_of_a_node.of_a_pipeline(fleet, hosts.names[1]))
     finally:
         for host in hosts.by_name.values():
             host.set_cpu_quota(host.state.cpu_quota_cores)
@@ -161,12 +173,11 @@ def _predicted(hosts: Hosts) -> float | None:
     return float(said["training_seconds"] + said["averaging_seconds"])
 
 
-def _lost(results: Results, fleet: Fleet, victim: str) -> None:
-    lost = loss_of_a_node.measured(fleet, victim)
+def _keep(results: Results, what: str, lost: loss_of_a_node.Lost) -> None:
     if lost.detected is not None:
-        results.add(f"{LOST}: detected", lost.detected)
-    results.add(f"{LOST}: averaged without it", lost.recovered)
-    results.figures[f"{LOST}: the others waited, s"] = lost.waited
+        results.add(f"{what}: detected", lost.detected)
+    results.add(f"{what}: went on without it", lost.recovered)
+    results.figures[f"{what}: the others waited, s"] = lost.waited
 
 
 def protocols_of(results: Results) -> list[str]:

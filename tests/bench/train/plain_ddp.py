@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 _PORT = 29_500
 _LOG = f"{PLACE}/steps.log"
 _WARM_STEPS = 3
-_START_SECONDS = 240
+_START_SECONDS = 600
 
 
 @dataclass(frozen=True)
