@@ -40,6 +40,7 @@ def mask() -> Commands:
 def _mask(host: Host) -> None:
     unit = layout.DEBIAN_SERF_UNIT
     must(host, ["systemctl", "mask", "--quiet", "--now", unit], what=f"mask {unit}")
+    remote.run(host, ["systemctl", "reset-failed", unit])
 
 
 @operation()

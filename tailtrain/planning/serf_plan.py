@@ -128,7 +128,7 @@ def secret_actions(answer: Observation, serf: SerfPlan | None) -> Iterator[Actio
         yield Action(
             Phase.PROVISION,
             "gossip",
-            f"write the gossip key and Serf's configuration {serf.digest[:8]}, for the worker alone",
+            "write the gossip key and Serf's configuration, for the worker alone",
             "differ, or their permissions do" if there else "not there",
         )
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from tailtrain.errors import DeclarationError
 from tailtrain.planning.engine_settings import EngineSettings, engine_settings
+from tailtrain.planning.ports import require_distinct_ports
 from tailtrain.planning.settings_errors import unknown, wrong
 from tailtrain.planning.settings_numbers import number_section
 from tailtrain.planning.storage_settings import StorageSettings, storage_settings
@@ -185,7 +186,9 @@ def parse_settings(data: Mapping[str, object]) -> Settings:
         with problems.gathered():
             values[name] = read()
     problems.raise_if_any()
-    return Settings(**values)
+    settings = Settings(**values)
+    require_distinct_ports(settings)
+    return settings
 
 
 def _training(get: Mapping[str, Any]) -> TrainingConfiguration:

@@ -207,3 +207,18 @@ def test_whatever_numbers_the_training_has_they_are_of_their_types(data: dict[st
         return
     for field in fields(LoopSettings):
         assert type(getattr(loop, field.name)) is type(field.default)
+
+
+@pytest.mark.parametrize(
+    ("data", "field", "other"),
+    [
+        ({"worker_port": 45_003}, r"engine\.gossip_port", "worker_port"),
+        ({"chunk_port": 45_005}, r"engine\.beacon_port", "chunk_port"),
+        ({"engine": {"gossip_port": 45_002}}, r"engine\.gossip_port", "chunk_port"),
+        ({"engine": {"beacon_port": 45_003}}, r"engine\.beacon_port", r"engine\.gossip_port"),
+        ({"worker_port": 45_004}, "worker_port", "Serf's answers on loopback"),
+    ],
+)
+def test_no_two_services_listen_on_one_port(data: dict[str, Any], field: str, other: str) -> None:
+    with pytest.raises(DeclarationError, match=rf"group_data: {field}: .*found 4500\d.*that of {other}"):
+        parse_settings({"datasets": {"natural": "x"}, **data})
