@@ -15,6 +15,7 @@ from tailtrain.planning.guarantees import RunRecord
 from tailtrain.planning.guarantees import judge as judge_guarantees
 from tailtrain.planning.judgement import unlearned
 from tailtrain.planning.measured_rounds import compared
+from tailtrain.planning.measured_steps import compared_steps
 from tailtrain.planning.parts import counted, megabytes
 from tailtrain.planning.text import table, wrapped
 
@@ -53,6 +54,7 @@ def judge(session: Session, state: State) -> None:
         "manifest": primary["manifest"],
         "rounds": primary["rounds"],
         "topology": compared(plan.topology.topology if plan.topology else None, primary["rounds"]),
+        "division": compared_steps(plan.division, primary["rounds"]),
         "validation": {name: left["validation"] for name, left in found.items()},
         "guarantees": [
             {"name": g.name, "verdict": g.verdict.value, "measured": g.measured}
@@ -118,7 +120,7 @@ def render_report(report: Mapping[str, Any]) -> str:
         )
         for c in manifest["contributions"]
     ]
-    lines += [*table(rows, right=(1, 2, 3, 4), indent=0), "", *_parts(manifest)]
+    lines += [*table(rows, right=(1, 2, 3, 4), indent=0), "", *_parts(manifest, report.get("division"))]
     rows = [("Held-out loss, nats per byte", "model", "untrained", "unigram", "validated on")]
     for domain, nodes in _by_domain(report["validation"]).items():
         losses = [entry["loss"] for entry in nodes.values()]
@@ -148,8 +150,8 @@ def render_report(report: Mapping[str, Any]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _parts(manifest: Mapping[str, Any]) -> list[str]:
-    """Where the model was divided: what each node held of it at the end, beside all of it."""
+def _parts(manifest: Mapping[str, Any], steps: Mapping[str, Any] | None) -> list[str]:
+    """Where the model was divided: what each node held of it at the end; what steps took."""
     held = [c for c in manifest["contributions"] if c.get("parameter_bytes")]
     if not held:
         return []
@@ -160,7 +162,8 @@ def _parts(manifest: Mapping[str, Any]) -> list[str]:
         of_all = f"{c['parameter_bytes'] / whole:.0%}"
         rows.append((c["node"], f"{first}-{after - 1}", megabytes(c["parameter_bytes"]), of_all))
     rows.append(("whole model", "", megabytes(whole), ""))
-    return [*table(rows, right=(2, 3), indent=0), ""]
+    words = wrapped(str(steps["words"])) if steps else []
+    return [*table(rows, right=(2, 3), indent=0), *words, ""]
 
 
 def _by_domain(validation: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
