@@ -32,8 +32,8 @@ def test_the_middle_of_whole_intervals_counts() -> None:
             entry(50, 90.0),  # processes start
             entry(100, 5.0),
             entry(150, 6.0),
-            entry(200, 40.0, NODES[:2]),  # two were lost
-            entry(250, 9.0, NODES[:2]),
+            entry(200, 40.0, NODES[:1]),  # two were lost
+            entry(250, 9.0, NODES[:1]),
             entry(300, 30.0),  # they are back
             entry(350, 7.0),
         ],
