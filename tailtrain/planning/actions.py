@@ -102,7 +102,9 @@ def make_plan(
     everyone = len(answers) == len(nodes)
     leaving = [departed_plan(found, everyone=everyone) for found in departed]
     peers, division = peers_of(settings, nodes, answers, new_peer_ids), None
-    quorum = quorum_of(len(nodes)) if settings.training.fault_tolerance else len(nodes)
+    # A deterministic run waits for everybody: who is in an averaging decides what comes out of it.
+    tolerant = settings.training.fault_tolerance and not settings.engine.deterministic
+    quorum = quorum_of(len(nodes)) if tolerant else len(nodes)
     with problems.gathered():
         kept = kept_nodes(primary, run_id)
         division = planned_division(declared, peers, answers, kept, round_trips)

@@ -164,7 +164,7 @@ def worker_document(
         | {
             "fault_tolerance": settings.training.fault_tolerance,
             "checkpoint_rounds": settings.engine.checkpoint_rounds,
-            "steps_per_round": settings.engine.steps_per_round if settings.engine.deterministic else 0,
+            "steps_per_round": _steps(settings, me.node, placements),
             "health_weighted": settings.training.load_balancing == HEALTH_WEIGHTED,
         },
         "coordination": {
@@ -206,6 +206,18 @@ def worker_document(
         },
         "validation": {"bytes_per_domain": settings.validation_bytes_per_domain},
     }
+
+
+def _steps(settings: Settings, node: str, placements: Mapping[str, Placement]) -> int:
+    """Steps of a node in each round of a deterministic run, by its share of the records; 0 in other runs."""
+    if not settings.engine.deterministic:
+        return 0
+    rows: dict[str, int] = {node: 0}
+    for placement in placements.values():
+        for name, ranges in placement.items():
+            rows[name] = rows.get(name, 0) + sum(stop - start for _, start, stop in ranges)
+    most = max(rows.values())
+    return max(1, round(settings.engine.steps_per_round * rows[node] / most)) if most else 1
 
 
 def _digest(value: object) -> str:

@@ -1,7 +1,12 @@
-"""Local training: as many steps as fit until a given time."""
+"""Local training: as many steps as fit until a given time, or, in a deterministic run, so many steps.
+
+Where the number of steps is given, the clock decides nothing: the same batches on the same number of threads
+give the same weights to the bit.
+"""
 
 from __future__ import annotations
 
+import os
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -19,6 +24,7 @@ if TYPE_CHECKING:
     from tailtrain.worker.config import WorkerConfig
 
 _IDLE_SECONDS = 0.2
+_CUBLAS_SPACE = ":4096:8"  # with a fixed workspace cuBLAS adds in the same order each time (manual, 2.1.4)
 
 
 @dataclass(frozen=True)
@@ -56,6 +62,10 @@ class Trainer:
         torch.set_num_threads(config.threads)
         self.device = choose_device(config.device)
         self._batch_size = config.training.batch_size
+        self._steps = config.training.steps_per_round
+        if self._steps and self.device.type == "cuda":
+            os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", _CUBLAS_SPACE)
+            torch.use_deterministic_algorithms(True)
         self._context = config.model.context
         self._model = build_model(config.model, config.seed)
         self.weights = FlatWeights(self._model, self.device)
@@ -67,10 +77,11 @@ class Trainer:
         """Train until the clock says `ends` (unix seconds), or until `stopping`.
 
         The last step is made smaller to fit into what is left, so a slow node neither keeps the others
-        waiting nor waits itself.
+        waiting nor waits itself. In a deterministic run it is as many whole steps as are configured,
+        whatever the clock says.
 
         Args:
-            ends: when to end.
+            ends: when to end, unless the steps are given.
             progress: the share of the run's tokens that is done; the learning rate follows it.
             stopping: asked before each step.
         """
@@ -83,11 +94,12 @@ class Trainer:
         records: dict[str, int] = {}
         loss_sum = torch.zeros((), device=self.device)
         step_seconds = 0.0
-        while not stopping() and (size := self._fitting(ends - time.time(), step_seconds)):
+        while not stopping() and (size := self._next_size(steps, ends - time.time(), step_seconds)):
             before = time.perf_counter()
             batch = self.stream.next_batch(size)
             if batch is None:
-                _sleep_until(min(ends, time.time() + _IDLE_SECONDS), stopping)
+                now = time.time()
+                _sleep_until(now + _IDLE_SECONDS if self._steps else min(ends, now + _IDLE_SECONDS), stopping)
                 waited += time.perf_counter() - before
                 continue
             window = torch.from_numpy(batch.windows).to(self.device, torch.long)
@@ -111,8 +123,10 @@ class Trainer:
             cpu_seconds=time.process_time() - cpu_started,
         )
 
-    def _fitting(self, seconds: float, step_seconds: float) -> int:
-        """How many windows fit into this time, a batch at most."""
+    def _next_size(self, done: int, seconds: float, step_seconds: float) -> int:
+        """How many windows the next step takes: a batch, or what fits into this time; 0 ends the round."""
+        if self._steps:
+            return self._batch_size if done < self._steps else 0
         if seconds <= 0:
             return 0
         if seconds >= step_seconds:

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tailtrain.errors import DeclarationError
-from tailtrain.planning.choices import declared_choices
+from tailtrain.planning.choices import Choices, declared_choices
 from tailtrain.planning.node_config import FleetSpans, NodeLimits, Peer, Spans, worker_document
 from tailtrain.planning.placement import Range
 from tailtrain.planning.settings import parse_settings
@@ -101,6 +101,35 @@ def test_the_document_is_the_contract_with_the_worker() -> None:
     assert wanted["training"]["fault_tolerance"] is True
     assert [peer["node"] for peer in wanted["coordination"]["peers"]] == ["qfox2"]
     assert set(wanted["coordination"]["peers"][0]) == set(asdict(Peer("", "", "", 0, "")))
+
+
+def test_in_a_deterministic_run_a_node_trains_steps_by_its_share_of_the_records() -> None:
+    me = Peer("a", "compute", "100.64.0.1", 45001, "1")
+    engine = {"deterministic": True, "steps_per_round": 50}
+    placement: dict[str, tuple[Range, ...]] = {
+        "a": (Range("0" * 64, 0, 80),),
+        "b": (Range("0" * 64, 80, 120),),
+        "c": (Range("1" * 64, 0, 1),),
+    }
+    steps = {
+        name: worker_document(
+            run_id="0",
+            me=replace(me, node=name),
+            peers=[me],
+            quorum=1,
+            limits=LIMITS,
+            settings=parse_settings({**SETTINGS, "engine": engine}),
+            datasets=DATASETS,
+            placements={"natural": placement, "coding": {}},
+            spans={},
+            rclone="",
+            storage=None,
+            choices=Choices(12.0, 60.0),
+            code="",
+        )["training"]["steps_per_round"]  # type: ignore[index]  # a section of the document
+        for name in ("a", "b", "c", "d")
+    }
+    assert steps == {"a": 50, "b": 25, "c": 1, "d": 1}
 
 
 def refusal(source: str, include: str = "", wanted: dict[str, object] | None = None) -> DeclarationError:
