@@ -30,8 +30,8 @@ def policy(ctx: click.Context, inventory: Path, *, check: bool) -> None:
     """Print the rules that the tailnet's policy must have for this fleet, to merge into it.
 
     This machine must be let in to the nodes by Tailscale SSH, as the users that the inventory says, and the
-    workers must reach each other's port; nothing more. The rules are made from the inventory, from who owns
-    which machine, and from templates/tailnet-policy.hujson.j2.
+    nodes must reach each other's ports that the declared strategy and protocol use; nothing more. The rules
+    are made from the inventory, from who owns which machine, and from templates/tailnet-policy.hujson.j2.
 
     With --check the admin API says what the tailnet's policy lacks, whether it is right once the rules are
     merged into it, and who could reach the nodes then. Exit code 0: nothing is lacking, 2: the rules must be
@@ -103,7 +103,15 @@ def _needs(inventory: Path) -> PolicyNeeds:
         user = None if peer.is_self else host.data.get("ssh_user") or getpass.getuser()
         nodes.append(PolicyNode(host.name, peer.address, identity_of(peer, logins, DEFAULT_TAG), user))
     me = identity_of(netmap.me, logins, DEFAULT_TAG)
-    return PolicyNeeds(netmap.me.name, me, nodes, settings.worker_port, settings.chunk_port)
+    return PolicyNeeds(
+        control=netmap.me.name,
+        source=me,
+        nodes=nodes,
+        worker_port=settings.worker_port,
+        chunk_port=settings.chunk_port,
+        gossip_port=settings.engine.gossip_port if settings.gossips else None,
+        beacon_port=None if settings.data_parallel else settings.engine.beacon_port,
+    )
 
 
 def _show_access(needs: PolicyNeeds, verdict: PolicyVerdict) -> None:

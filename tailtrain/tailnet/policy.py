@@ -47,6 +47,8 @@ class PolicyNeeds:
         nodes: in the inventory's order.
         worker_port: where workers reach each other.
         chunk_port: where they fetch each other's chunks.
+        gossip_port: where Serf's agents reach each other, with TCP and UDP; None without Serf.
+        beacon_port: where nodes that divide a model say that they are alive; None where each has all of it.
     """
 
     control: str
@@ -54,6 +56,14 @@ class PolicyNeeds:
     nodes: Sequence[PolicyNode]
     worker_port: int
     chunk_port: int
+    gossip_port: int | None = None
+    beacon_port: int | None = None
+
+    @property
+    def ports(self) -> tuple[int, ...]:
+        """The ports that nodes open to each other; one that divides a model opens others besides."""
+        more = (self.gossip_port, self.beacon_port)
+        return (self.worker_port, self.chunk_port, *(port for port in more if port is not None))
 
     @property
     def targets(self) -> tuple[str, ...]:
@@ -61,7 +71,7 @@ class PolicyNeeds:
         return tuple(
             f"{node.address}:{port}"
             for node in self.nodes
-            for port in ((SSH_PORT,) if node.user is not None else ()) + (self.worker_port, self.chunk_port)
+            for port in ((SSH_PORT,) if node.user is not None else ()) + self.ports
         )
 
     @property
@@ -97,11 +107,13 @@ def policy_text(needs: PolicyNeeds, template: str) -> str:
     tests = [
         {"source": needs.source.name, "accept": _destinations(logged_in, SSH_PORT)},
         *(
-            {
-                "source": identity.name,
-                "accept": _destinations(needs.nodes, needs.worker_port, needs.chunk_port),
-            }
+            {"source": identity.name, "accept": _destinations(needs.nodes, *needs.ports)}
             for identity in identities
+        ),
+        *(
+            {"source": each.name, "protocol": "udp", "accept": _destinations(needs.nodes, needs.gossip_port)}
+            for each in identities
+            if needs.gossip_port is not None
         ),
     ]
     values = {
@@ -111,6 +123,8 @@ def policy_text(needs: PolicyNeeds, template: str) -> str:
         "tags": sorted({each.name for each in (needs.source, *identities) if each.is_tag}),
         "worker_port": needs.worker_port,
         "chunk_port": needs.chunk_port,
+        "gossip_port": needs.gossip_port,
+        "beacon_port": needs.beacon_port,
         "ssh": rules,
         "tests": [test for test in tests if test["accept"]],
         "ssh_tests": [

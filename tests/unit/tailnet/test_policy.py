@@ -31,13 +31,13 @@ TRAIN, GPU = Identity("tag:train"), Identity("tag:gpu")
 BETWEEN_NODES = ["tag:train:45001", "tag:train:45002", "tag:gpu:45001", "tag:gpu:45002"]
 
 
-def needs(source: Identity, *nodes: tuple[Identity, str | None]) -> PolicyNeeds:
+def needs(source: Identity, *nodes: tuple[Identity, str | None], **ports: int) -> PolicyNeeds:
     """A fleet whose nodes are n0, n1 and so on, each with its owner and its login user."""
     made = [
         PolicyNode(f"n{place}", f"100.64.0.{place}", identity, user)
         for place, (identity, user) in enumerate(nodes)
     ]
-    return PolicyNeeds("laptop", source, made, 45_001, 45_002)
+    return PolicyNeeds("laptop", source, made, 45_001, 45_002, **ports)
 
 
 def rules(wanted: PolicyNeeds) -> dict[str, Any]:
@@ -70,6 +70,32 @@ def test_tagged_nodes_and_a_persons_machine() -> None:
             {"src": ALICE.name, "dst": ["tag:train"], "accept": ["root", "deploy"]},
         ],
     }
+
+
+def between_nodes(found: dict[str, Any]) -> list[list[str]]:
+    return [grant["ip"] for grant in found["grants"] if grant["src"] == ["tag:train"]]
+
+
+def test_gossip_passes_by_both_protocols() -> None:
+    wanted = needs(ALICE, (TRAIN, "root"), gossip_port=45_003)
+    found = rules(wanted)
+    assert between_nodes(found) == [["tcp:45001", "tcp:45002"], ["tcp:45003", "udp:45003"]]
+    assert found["tests"][1:] == [
+        {"src": "tag:train", "accept": ["tag:train:45001", "tag:train:45002", "tag:train:45003"]},
+        # Without a protocol a test is content with either of them.
+        {"src": "tag:train", "proto": "udp", "accept": ["tag:train:45003"]},
+    ]
+    assert wanted.targets[-1] == "100.64.0.0:45003"
+
+
+def test_a_divided_model_needs_all_ports_and_the_rules_say_why() -> None:
+    wanted = needs(ALICE, (TRAIN, "root"), beacon_port=45_005)
+    assert between_nodes(rules(wanted)) == [["tcp:45001", "tcp:45002"], ["tcp:*"]]
+    text = policy_text(wanted, TEXT)
+    assert "say on port 45005 that they are alive" in text
+    assert "ports that the system chooses" in text
+    # A port of none is asked for; one that is known stands for them.
+    assert rules(wanted)["tests"][1]["accept"][-1] == "tag:train:45005"
 
 
 def test_one_persons_machines() -> None:
