@@ -42,6 +42,11 @@ class Cells(Trio):
             f"engine = {dict(checkpoint_steps=20, microbatches=4, **engine)!r}\n"
         )
 
+    def deploy(self, *deploys: str, code: int = 0) -> str:
+        """As in other small labs, with time for processes that start on hosts with a part of a core."""
+        files = (f"deploys/{name}.py" for name in deploys)
+        return self.said(code, "pyinfra", "-y", "inventory.py", *files, timeout=800)
+
     def run_dir(self) -> str:
         """Where the hosts keep the run at hand."""
         return f"{STATE}/runs/{json.loads(self.on(HOSTS[0], 'cat /etc/tailtrain/worker.json'))['run_id']}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -10,10 +11,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import torch
 from safetensors.torch import load_file
+from torch.distributed.elastic.rendezvous import RendezvousParameters
 
 from tailtrain.errors import WorkerError
 from tailtrain.worker.config import ModelConfig
 from tailtrain.worker.model import build_model
+from tailtrain.worker.sharded.agent import make_rendezvous
 from tailtrain.worker.sharded.beacon import Beacon
 from tailtrain.worker.sharded.checkpoints import Checkpoints, State
 from tailtrain.worker.sharded.config import load_sharded
@@ -195,6 +198,29 @@ def test_supervisors_hear_each_other(make_fleet: MakeFleet) -> None:
     assert first.hear() == {}
     assert time.monotonic() - began < 2
     first.close()
+
+
+def test_an_agent_that_gives_up_locks_nobody_out() -> None:
+    port = free_port()
+    handlers = [
+        make_rendezvous(
+            RendezvousParameters(
+                "tailtrain", f"127.0.0.1:{port}", "run", 1, 2, local_addr="127.0.0.1", is_host=is_host
+            )
+        )
+        for is_host in (1, 0)
+    ]
+    assert handlers[1].shutdown()
+    assert not any(handler.is_closed() for handler in handlers)
+    found = handlers[0].next_rendezvous()
+    assert (found.rank, found.world_size) == (0, 1)
+    handlers[0].shutdown()
+
+
+def free_port() -> int:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return int(free.getsockname()[1])
 
 
 def test_the_interface_of_an_address_is_found_or_missed_by_name() -> None:

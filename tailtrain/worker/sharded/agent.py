@@ -19,7 +19,10 @@ from torch.distributed.elastic.multiprocessing.api import SignalException
 from torch.distributed.elastic.rendezvous import RendezvousParameters, rendezvous_handler_registry
 from torch.distributed.elastic.rendezvous.api import RendezvousConnectionError, RendezvousError
 from torch.distributed.elastic.rendezvous.c10d_rendezvous_backend import C10dRendezvousBackend
-from torch.distributed.elastic.rendezvous.dynamic_rendezvous import DynamicRendezvousHandler, create_handler
+from torch.distributed.elastic.rendezvous.dynamic_rendezvous import (
+    DynamicRendezvousHandler,
+    RendezvousTimeout,
+)
 from torch.distributed.launcher.api import LaunchConfig, launch_agent
 
 from tailtrain.worker.sharded.entry import rank_process
@@ -36,14 +39,10 @@ _BACKEND = "tailtrain"
 _ALWAYS = 1_000_000
 _MONITOR_SECONDS = 0.2
 _SHUTDOWN_SECONDS = 5
-_TUNED = {
-    # Below the quorum the agent gives up after this long, so that its supervisor looks for the others again.
-    "join_timeout": 30,
-    "last_call_timeout": 2,
-    "keep_alive_interval": 1,
-    "keep_alive_max_attempt": 3,
-    "read_timeout": 10,
-}
+# Below the quorum the agent gives up after this long, so that its supervisor looks for the others again.
+_JOIN_SECONDS, _LAST_CALL_SECONDS = 30, 2
+_BEAT_SECONDS, _MOST_MISSED_BEATS = 1, 6  # an agent beside a rank that starts gets little of its processor
+_READ_SECONDS = 10
 EXIT_STOPPED = 143
 
 
@@ -53,6 +52,19 @@ class _Backend(C10dRendezvousBackend):  # type: ignore[misc]  # torch is untyped
     @property
     def name(self) -> str:
         return _BACKEND
+
+
+class _Handler(DynamicRendezvousHandler):  # type: ignore[misc]  # as above
+    """torchrun's rendezvous, which an agent that leaves does not close.
+
+    A closed one takes nobody in any more, for good: one agent that gave up would lock out all that come back.
+    It ends with the store, and that with the node that holds it.
+    """
+
+    def shutdown(self) -> bool:
+        """Leave: without a beat of this node the others drop it."""
+        self._stop_heartbeats()
+        return True
 
 
 def run_agent(path: Path, config: ShardedConfig, hosts: Iterable[str], ended: Callable[[], None]) -> int:
@@ -69,7 +81,7 @@ def run_agent(path: Path, config: ShardedConfig, hosts: Iterable[str], ended: Ca
     os.environ["OMP_NUM_THREADS"] = str(config.worker.threads)
     # Its warnings are tracebacks of what it is here for: peers that are lost.
     logging.getLogger("torch.distributed.elastic").setLevel(logging.CRITICAL)
-    rendezvous_handler_registry.register(_BACKEND, _create)
+    rendezvous_handler_registry.register(_BACKEND, make_rendezvous)
     # Imports what a rank needs while the nodes find each other, and forks each start's rank from that.
     part = "tensor" if config.strategy == "modelParallel" else "pipeline"
     package = "tailtrain.worker.sharded"
@@ -99,7 +111,7 @@ def _one_rendezvous(path: Path, config: ShardedConfig, host: str) -> bool:
         run_id=worker.run_id,
         rdzv_backend=_BACKEND,
         rdzv_endpoint=f"{config.address_of(host)}:{config.port}",
-        rdzv_configs={**_TUNED, "is_host": int(host == worker.node)},
+        rdzv_configs={"is_host": int(host == worker.node)},
         max_restarts=_ALWAYS,
         monitor_interval=_MONITOR_SECONDS,
         local_addr=config.address,
@@ -110,12 +122,12 @@ def _one_rendezvous(path: Path, config: ShardedConfig, host: str) -> bool:
     try:
         launch_agent(launch, rank_process, [str(path)])
     except RendezvousError as error:
-        log(f"the rendezvous on {host} ended: {error}")
+        log(f"the rendezvous on {host} ended: {str(error) or type(error).__name__}")
         return False
     return True
 
 
-def _create(parameters: RendezvousParameters) -> DynamicRendezvousHandler:
+def make_rendezvous(parameters: RendezvousParameters) -> DynamicRendezvousHandler:
     """The c10d rendezvous of torchrun, with a store that listens on this node's address alone.
 
     Its own would listen on all addresses.
@@ -127,10 +139,22 @@ def _create(parameters: RendezvousParameters) -> DynamicRendezvousHandler:
             address,
             int(port),
             is_master=serve,
-            timeout=timedelta(seconds=parameters.get_as_int("read_timeout")),
+            timeout=timedelta(seconds=_READ_SECONDS),
             wait_for_workers=False,
             master_listen_fd=listen_on(address, int(port)).detach() if serve else None,
         )
     except RuntimeError as error:  # torch's DistError is one
         raise RendezvousConnectionError(f"cannot reach {parameters.endpoint}") from error
-    return create_handler(store, _Backend(store, parameters.run_id), parameters)
+    return _Handler.from_backend(
+        parameters.run_id,
+        store,
+        _Backend(store, parameters.run_id),
+        parameters.min_nodes,
+        parameters.max_nodes,
+        parameters.local_addr,
+        RendezvousTimeout(
+            join=timedelta(seconds=_JOIN_SECONDS), last_call=timedelta(seconds=_LAST_CALL_SECONDS)
+        ),
+        keep_alive_interval=_BEAT_SECONDS,
+        keep_alive_max_attempt=_MOST_MISSED_BEATS,
+    )

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 _POLL_SECONDS = 0.2
 _LOOK_SECONDS = 1.0
 _PAUSE_SECONDS = 0.5
+_SILENT_SECONDS = 4.0
 _GOODBYE_SECONDS = 5.0  # for whoever waits for this node to hear it
 _FATAL = "fatal.json"
 
@@ -51,6 +52,7 @@ class Supervisor:
         self._agent: AgentProcess | None = None
         self._fatal = config.worker.run_dir / _FATAL
         self._shown: tuple[object, ...] = ()
+        self._heard: dict[str, float] = {}
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._note)
 
@@ -145,7 +147,10 @@ class Supervisor:
             return
         words, config = hearing.hear(), self._config
         self._raise_if_over(words)
-        there = {config.worker.node, *words}
+        now = time.monotonic()
+        self._heard |= dict.fromkeys(words, now)
+        # A node that is starved of its processor answers late, and is there all the same.
+        there = {config.worker.node, *(n for n, at in self._heard.items() if now - at < _SILENT_SECONDS)}
         missing = [node.node for node in config.nodes if node.node not in there]
         enough = len(there) >= config.min_nodes
         message = f"meets the others at {host}"
