@@ -92,6 +92,8 @@ def best_reducers(offers: Sequence[Offer], links: Links) -> dict[str, float]:
         for pair, link in links.items()
         if pair[0] in rates and pair[1] in rates
     }
+    if not pairs and set(rates.values()) == {1.0}:
+        return {offer.node: 1 / among for offer in offers}  # as until links are measured: by symmetry
     # In units of the time in which the slowest link sends all weights once, so that all numbers are near 1:
     # (n - 2) s_i / b - t <= -1 / b for nodes, (s_i + s_j) / b - t <= 0 for pairs.
     rows = [({node: (among - 2) / rate}, 1.0, -1 / rate) for node, rate in rates.items()]

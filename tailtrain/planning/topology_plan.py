@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from tailtrain.planning.settings import Settings
     from tailtrain.planning.sourcing import Paths
 
+_DIGITS = 9
 _TIMEOUT_FACTOR = 2.0
 """An averaging is given up no sooner than after so many times what it is predicted to take."""
 
@@ -166,12 +167,13 @@ def _basis(
 def _choices(topology: Topology, settings: Settings) -> Choices:
     """How rounds and averagings go with a topology that was chosen."""
     longest = math.ceil(_TIMEOUT_FACTOR * topology.longest_averaging)
-    parts = topology.reducers
-    equal = topology.way is Way.STAR or len({round(part, 9) for part in parts.values()}) == 1
+    # Rounded, since it stands in the configuration of each of what may be a thousand nodes.
+    parts = {node: round(part, _DIGITS) for node, part in topology.reducers.items()}
+    equal = topology.way is Way.STAR or len(set(parts.values())) == 1
     return Choices(
         round_seconds=round(topology.prediction.training_seconds, 3),
         averaging_timeout_seconds=max(settings.loop.averaging_timeout_seconds, float(longest)),
         all_each=topology.all_each,
         compression=topology.compression.value,
-        reducers={} if equal else dict(parts),
+        reducers={} if equal else {node: part for node, part in parts.items() if part},
     )
