@@ -6,11 +6,11 @@ later loads the state from the node that is furthest on, and joins its round if 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tailtrain.errors import PeerError
 from tailtrain.worker.announcements import READY_SECONDS, Announcement, View
+from tailtrain.worker.schedule import Round
 from tailtrain.worker.status import StatusFile, log
 
 if TYPE_CHECKING:
@@ -29,14 +29,6 @@ _MARGIN_SECONDS = 3.0  # with less time left in a round, a node joins the next
 
 class FinishedElsewhereError(Exception):
     """The others finished the run without this node, and the final model has been delivered here."""
-
-
-@dataclass(frozen=True)
-class Round:
-    """A round that this node takes part in, and when its training ends (the run's clock)."""
-
-    number: int
-    ends: float
 
 
 class Joiner:

@@ -22,6 +22,7 @@ from tailtrain.worker.status import log
 if TYPE_CHECKING:
     from tailtrain.worker.config import WorkerConfig
     from tailtrain.worker.node_state import NodeState
+    from tailtrain.worker.presence import Presence  # a node without gossip needs no msgpack
     from tailtrain.worker.swarm import Swarm  # a node alone needs no hivemind
 
 _SAY_SECONDS = 4.0  # below READY_SECONDS
@@ -33,14 +34,23 @@ _RESTART_SECONDS = 3.0  # a node takes longer to start again; clocks agree bette
 class Membership:
     """This node's view of the others, and their view of it.
 
+    Args:
+        config: this node's configuration.
+        state: what it has committed.
+        swarm: its peers; None where it is alone in the fleet.
+        presence: what gossip says; None where there is none.
+
     Attributes:
+        gossip: as given.
         needed: how many nodes an averaging takes: the quorum, or all in a run that tolerates no loss.
         offset: seconds to add to this node's clock to have the primary's.
         speed: this node's tokens per second in the last round, as announced.
     """
 
-    def __init__(self, config: WorkerConfig, state: NodeState, swarm: Swarm | None) -> None:
-        self._config, self._state, self._swarm = config, state, swarm
+    def __init__(
+        self, config: WorkerConfig, state: NodeState, swarm: Swarm | None, presence: Presence | None = None
+    ) -> None:
+        self._config, self._state, self._swarm, self.gossip = config, state, swarm, presence
         tolerant = config.training.fault_tolerance
         self.needed = config.coordination.quorum if tolerant else len(config.nodes)
         self.offset = 0.0
@@ -88,15 +98,15 @@ class Membership:
         self._said, self._said_at = (phase, number), self.now()
         if self._swarm is None:
             return
-        commit = self._state.commit
+        anchor = self._state.anchor
         announcement = Announcement(
             node=self._config.node,
             phase=phase,
-            committed=commit.round,
-            digest=commit.digest,
+            committed=anchor.round,
+            digest=anchor.digest,
             round=number,
             ends=ends,
-            total_tokens=commit.total_tokens,
+            total_tokens=self._state.commit.total_tokens,
             tokens_per_second=self.speed,
             sent=self._said_at,
         )
@@ -108,8 +118,11 @@ class Membership:
             self._swarm.introduce(missing)
 
     def in_round(self, view: View, number: int) -> set[str]:
-        """Nodes that take part in a round, this one included."""
-        return {self._config.node} | nodes_in_round(view, number, self.now())
+        """Nodes that take part in a round, this one included; who is dead for gossip does not."""
+        found = nodes_in_round(view, number, self.now())
+        if self.gossip is not None:
+            found -= self.gossip.gone(view, self.offset)
+        return found | {self._config.node}
 
     def present(self, view: View) -> set[str]:
         """Nodes that would take part at once, in whatever round they are, this one included."""
@@ -119,17 +132,29 @@ class Membership:
 
     def suffice(self, nodes: set[str]) -> bool:
         """Whether these nodes can average: enough of them, and in centralized coordination the primary."""
+        if self.gossip is not None and self.gossip.cut_off:
+            return False
         return len(nodes) >= self.needed and (not self._config.centralized or self._primary in nodes)
 
     def waits_for(self, present: set[str]) -> str:
         """In plain words, for whom this node waits."""
+        if self.gossip is not None and self.gossip.cut_off:
+            return "nobody answers: this node is cut off, and waits until it is not"
         missing = sorted(set(self._config.nodes) - present)
         needs = f"{len(present)} of {len(self._config.nodes)} nodes are here, {self.needed} are needed"
         if not missing:
             return "all nodes are here; waits for their answers"
         if len(present) >= self.needed and self._primary in missing:
             return f"waits for the primary {self._primary}; {needs}"
-        return f"waits for {', '.join(missing)}; {needs}"
+        reasons = [f"{node}: {why}" for node, why in self._left_out().items()]
+        if self.gossip is not None and (why := self.gossip.why()):
+            reasons.append(why)
+        because = f" ({'; '.join(reasons)})" if reasons else ""
+        return f"waits for {', '.join(missing)}{because}; {needs}"
+
+    def _left_out(self) -> dict[str, str]:
+        """Peers that are there but cannot take part, and why, in order of name."""
+        return {} if self._swarm is None else dict(sorted(self._swarm.left_out.items()))
 
     def serves(self, node: str) -> bool:
         """Whether a peer can serve its state: a client-mode peer cannot."""

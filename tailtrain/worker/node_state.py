@@ -26,7 +26,6 @@ from tailtrain.worker.ledger import (
     Fields,
     ledger_from_json,
     merge_ledgers,
-    total_tokens,
 )
 from tailtrain.worker.model import build_model
 from tailtrain.worker.optimizer import outer_step
@@ -225,7 +224,7 @@ class NodeState:
         self.save()
 
     def save_if_due(self, *, stopping: bool = False) -> None:
-        """Write the anchor if it is not on disk yet and its turn has come, the run ends or this node stops."""
+        """Write the anchor if it is not on disk yet: when its turn has come, and at an end."""
         due = self._unwritten >= self._config.training.checkpoint_rounds
         if due or (self._unwritten and (stopping or self.anchor.finished)):
             self.save()

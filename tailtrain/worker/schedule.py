@@ -1,4 +1,4 @@
-"""The clock of rounds: which rounds come before all average together again, and when each one's training ends.
+"""The clock of rounds: which come before all average together again, and when each one's training ends.
 
 All members of an averaging of all work it out for themselves, from what all were told in it: the latest
 arrival, the longest averaging of the one before, and everybody's tokens and speed. So all know the same times

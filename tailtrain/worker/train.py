@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from typing import TYPE_CHECKING
 
 from tailtrain.errors import WorkerError
@@ -15,9 +15,11 @@ from tailtrain.worker.status import StatusFile
 from tailtrain.worker.supply import Supply
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from types import FrameType
 
     from tailtrain.worker.config import WorkerConfig
+    from tailtrain.worker.swarm import Swarm
 
 
 class _StopRequest:
@@ -47,22 +49,9 @@ def train(config: WorkerConfig) -> None:
     stopping = _StopRequest()
     status = StatusFile(config)
     status.set("starting", "loads the newest checkpoint")
-    swarm = supply = None
+    closing = ExitStack()
     try:
-        supply = Supply(config, status.fetching)
-        state = NodeState(config, supply)
-        state.roll_back()
-        if state.commit.finished or (config.run_dir / "final" / "manifest.json").is_file():
-            status.set(
-                "finished", "the run is finished", round=state.commit.round, **state.commit.to_status()
-            )
-            return
-        if config.coordination.peers:
-            from tailtrain.worker.swarm import open_swarm  # noqa: PLC0415 - a node alone needs no hivemind
-
-            swarm = open_swarm(config, state.commit.weights.numel(), supply.shards, state.shared)
-        supply.fetcher.start()  # after the swarm's processes were forked
-        RoundLoop(config, state, status, swarm, stopping).run()
+        _take_part(config, status, stopping, closing)
     except FinishedElsewhereError:
         status.set("finished", "the others finished the run; this node was not in the final average")
     except Stopped:
@@ -74,8 +63,36 @@ def train(config: WorkerConfig) -> None:
         status.set("failed", f"{type(error).__name__}: {error}")
         raise
     finally:
-        if supply is not None:
-            supply.fetcher.close()
-        if swarm is not None:
-            with suppress(Exception):  # its processes may have been ended by the service manager already
-                swarm.close()
+        closing.close()
+
+
+def _take_part(
+    config: WorkerConfig, status: StatusFile, stopping: Callable[[], bool], closing: ExitStack
+) -> None:
+    """Run the rounds; what is opened for them is closed with `closing`."""
+    supply = Supply(config, status.fetching)
+    closing.callback(supply.fetcher.close)
+    state = NodeState(config, supply)
+    state.roll_back()
+    if state.commit.finished or (config.run_dir / "final" / "manifest.json").is_file():
+        status.set("finished", "the run is finished", round=state.commit.round, **state.commit.to_status())
+        return
+    swarm = presence = None
+    if config.coordination.peers:
+        from tailtrain.worker.swarm import open_swarm  # noqa: PLC0415 - a node alone needs no hivemind
+
+        swarm = open_swarm(config, state.commit.weights.numel(), supply.shards, state.shared)
+        closing.callback(_close, swarm)
+    supply.fetcher.start()  # threads start after the swarm's processes were forked
+    if config.gossips:
+        from tailtrain.worker.presence import open_presence  # noqa: PLC0415 - nor msgpack without gossip
+
+        presence = open_presence(config, state.commit.weights.numel())
+        if presence is not None:
+            closing.callback(presence.close)
+    RoundLoop(config, state, status, swarm, presence, stopping).run()
+
+
+def _close(swarm: Swarm) -> None:
+    with suppress(Exception):  # its processes may have been ended by the service manager already
+        swarm.close()

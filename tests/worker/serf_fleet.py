@@ -51,7 +51,7 @@ class SerfFleet:
     def start(self, name: str, *, key: bytes | None = None, watched: bool = True) -> None:
         """Start an agent; again, if it was started before."""
         home = self._folder / name
-        home.mkdir(exist_ok=True)
+        home.mkdir(parents=True, exist_ok=True)
         (home / "keyring.json").write_text(keyring(key or self.key))
         config = home / "serf.json"
         if not config.exists():
@@ -79,8 +79,11 @@ class SerfFleet:
             self.start(name)
         self.await_live(self.names)
 
+    def config(self, name: str) -> Path:
+        return self._folder / name / "serf.json"
+
     def rpc(self, name: str) -> tuple[tuple[str, int], str | None]:
-        return read_rpc(self._folder / name / "serf.json")
+        return read_rpc(self.config(name))
 
     def log(self, name: str) -> str:
         return (self._folder / name / "log").read_text(errors="replace")

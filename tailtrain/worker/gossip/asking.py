@@ -4,7 +4,7 @@ Questions and answers are datagrams, which may be lost. Two questions:
 
 - `STATES`: what does your agent hold of these nodes? `deaths` has the form and the rules.
 - `HERE`: is your worker there, and what does it work on? An agent lives on when the worker beside it dies, so
-  only the worker's own answer shows that it lives.
+  only the worker's own answer shows that it lives. The question says who asks.
 """
 
 from __future__ import annotations
@@ -60,10 +60,10 @@ def ask_states(agent: Agent, nodes: Sequence[str], expected: Collection[str]) ->
 
 
 def ask_who_is_here(agent: Agent, expected: Collection[str], seconds: float) -> dict[str, str]:
-    """What the workers of these nodes answer; those that do not answer are asked again until the time is up."""
+    """What the workers of these nodes answer; who does not is asked again until the time is up."""
     ends = time.monotonic() + seconds
     found: dict[str, str] = {}
     while (missing := set(expected) - set(found)) and (left := ends - time.monotonic()) > 0:
-        answers = agent.query(HERE, seconds=min(_ASK_SECONDS, left), expected=missing)
+        answers = agent.query(HERE, agent.name.encode(), seconds=min(_ASK_SECONDS, left), expected=missing)
         found |= {node: raw.decode(errors="replace") for node, raw in answers.items()}
     return found

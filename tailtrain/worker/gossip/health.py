@@ -7,8 +7,9 @@ Each is 1 while nothing is wrong:
 
 - **heartbeat**: 1 while the last sign of life is younger than two beats, then falls in a straight line to 0
   at four. Two may be lost on the way; after four (8 s at a beat of 2 s) Serf itself would call it dead.
-- **speed**: 0.6 + 0.4 q, with q its tokens per second (smoothed) against its own best. Being slow never
-  excludes a node by itself (a tenth of its best gives 0.64): its work follows its speed anyway, and a node
+- **speed**: 1 while its tokens per second (smoothed) are at least three quarters of its own best, which is
+  how much they vary on a machine that is well; then falls in a straight line to 0.6 at none. Being slow never
+  excludes a node by itself (a tenth of its best gives 0.65): its work follows its speed anyway, and a node
   that did not train could not show that it is fast again. Beside another trouble it does.
 - **memory**: 1 while a tenth of what the node may use is free, then falls in a straight line to 0 at a
   fiftieth: the next burst gets it killed.
@@ -41,7 +42,7 @@ BEAT_SECONDS = 2.0
 """How often a node shows that it lives."""
 
 _BEATS_FINE, _BEATS_DEAD = 2.0, 4.0
-_SPEED_FLOOR = 0.6
+_SPEED_FINE, _SPEED_FLOOR = 0.75, 0.6
 _MEMORY_FINE, _MEMORY_NONE = 0.10, 0.02
 _CHECKPOINTS_FINE = 2.0
 _RELAYED = 0.8
@@ -72,7 +73,7 @@ def health_of(vitals: Vitals) -> float:
     """The node's health from 0 to 1 (see the module's formula)."""
     return (
         _falling(vitals.beat_age_seconds / BEAT_SECONDS, _BEATS_FINE, _BEATS_DEAD)
-        * (_SPEED_FLOOR + (1 - _SPEED_FLOOR) * min(1.0, max(0.0, vitals.speed)))
+        * (_SPEED_FLOOR + (1 - _SPEED_FLOOR) * min(1.0, max(0.0, vitals.speed / _SPEED_FINE)))
         * _falling(vitals.memory_free, _MEMORY_FINE, _MEMORY_NONE)
         * _falling(vitals.disk_checkpoints, _CHECKPOINTS_FINE, 0.0)
         * (_RELAYED if vitals.path == "relayed" else 1.0)

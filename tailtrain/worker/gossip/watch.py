@@ -13,7 +13,6 @@ from __future__ import annotations
 import json
 import threading
 import time
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from tailtrain.errors import WorkerError
@@ -21,10 +20,11 @@ from tailtrain.worker.gossip import deaths
 from tailtrain.worker.gossip.agent import Agent, Event
 from tailtrain.worker.gossip.asking import HERE, STATES, ask_states, ask_who_is_here
 from tailtrain.worker.gossip.rpc import AgentGoneError
+from tailtrain.worker.gossip.sight import Sight, alive
 from tailtrain.worker.status import log
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Collection, Iterable, Mapping
     from pathlib import Path
 
     from tailtrain.worker.gossip.deaths import Views
@@ -38,30 +38,6 @@ _VIEW_TRIES = 4
 _SETTLE_SECONDS = 3.0
 # Of the agent's own score: a node with a link that works has 0, or 1 for a moment.
 _TROUBLE = 2
-
-
-@dataclass(frozen=True)
-class Sight:
-    """What this node sees of the fleet at one moment.
-
-    Attributes:
-        members: all that the agent knows, by name, this node included.
-        dead: failed, and confirmed by another observer.
-        unconfirmed: failed for this node's agent alone, so far.
-        isolated: this node's agent holds others failed and nobody answers: it is this node that is cut off.
-        connected: whether the local agent answers; while it does not, the rest is as it was before.
-    """
-
-    members: Mapping[str, Member] = field(default_factory=dict)
-    dead: frozenset[str] = frozenset()
-    unconfirmed: frozenset[str] = frozenset()
-    isolated: bool = False
-    connected: bool = False
-
-    @property
-    def live(self) -> frozenset[str]:
-        """Nodes to count on: alive, or held failed without a second witness."""
-        return _alive(self.members) | self.unconfirmed
 
 
 class Watch:
@@ -81,6 +57,7 @@ class Watch:
         self._sight = Sight()
         self._tags: Tags | None = None
         self._word: str | None = None
+        self._name = ""  # this node's, as its agent says
         self.deaths: tuple[deaths.Death, ...] = ()
         self._heard: dict[str, float] = {}  # the last sign of life, in unix seconds
         self._well_at = time.monotonic()
@@ -100,6 +77,11 @@ class Watch:
         with self._changed:
             self._changed.wait_for(lambda: self._sight != since or self._closing.is_set(), timeout=seconds)
         return self._sight
+
+    def wait_until_connected(self, seconds: float) -> None:
+        """Wait until the agent answers, at most so long."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._sight.connected, timeout=seconds)
 
     def say(self, tags: Tags) -> None:
         """Tell all others; if the agent is away, as soon as it is back."""
@@ -124,11 +106,11 @@ class Watch:
             answers = ask_who_is_here(agent, nodes, seconds)
         except AgentGoneError:
             return {}
-        self._heard |= dict.fromkeys(answers, time.time())
+        self._hear(answers)
         return answers
 
     def beat_age(self) -> float:
-        """Seconds since this node's agent last was sure of its own link; 0 while the agent is away."""
+        """Seconds since the agent was sure of its own link, or another node was heard; 0 while it is away."""
         return time.monotonic() - self._well_at if self._sight.connected else 0.0
 
     def round_trips(self) -> dict[tuple[str, str], float]:
@@ -151,7 +133,7 @@ class Watch:
         agent = self._connected()
         for tries_left in reversed(range(_VIEW_TRIES)):
             members = agent.members()
-            answers = ask_states(agent, sorted(members), _alive(members))
+            answers = ask_states(agent, sorted(members), alive(members))
             views = deaths.compare_views(agent.name, _statuses(members), answers)
             if views.equal or not tries_left:
                 break
@@ -174,6 +156,7 @@ class Watch:
         while not self._closing.is_set():
             try:
                 self._agent = Agent(self._address, self._key, closed=self._wake.set)
+                self._name = self._agent.name
                 told = False
                 self._follow(self._agent)
             except WorkerError as error:
@@ -205,7 +188,10 @@ class Watch:
         """Answer another node's question, in the reading thread."""
         if event.name == STATES:
             agent.respond(event.number, deaths.answer(event.payload, _statuses(self._sight.members)))
-        elif self._word is not None:
+            return
+        if (asking := event.payload.decode(errors="replace")) != agent.name:
+            self._hear({asking})
+        if self._word is not None:
             agent.respond(event.number, self._word.encode())
 
     def _verdict(self, agent: Agent, members: Mapping[str, Member]) -> dict[str, Any]:
@@ -223,8 +209,8 @@ class Watch:
         # Told before the others are asked, so that who asks meanwhile gets this node's word.
         self._see(members=members, dead=known, unconfirmed=frozenset(open_questions))
         asked = open_questions or [agent.name]
-        answers = ask_states(agent, asked, _alive(members))
-        self._heard |= dict.fromkeys(answers, time.time())
+        answers = ask_states(agent, asked, alive(members))
+        self._hear(answers)
         verdict = deaths.judge(agent.name, _statuses(members), answers)
         isolated = verdict.isolated and len(members) > 1
         if isolated:
@@ -240,6 +226,13 @@ class Watch:
             "unconfirmed": frozenset(open_questions) - confirmed,
             "isolated": isolated,
         }
+
+    def _hear(self, nodes: Iterable[str]) -> None:
+        """These nodes gave a sign of life."""
+        others = dict.fromkeys(set(nodes) - {self._name}, time.time())
+        self._heard |= others
+        if others:
+            self._well_at = time.monotonic()
 
     def _note_death(self, node: str) -> None:
         now = time.time()
@@ -264,10 +257,6 @@ class Watch:
 
 def _statuses(members: Mapping[str, Member]) -> dict[str, Status]:
     return {name: member.status for name, member in members.items()}
-
-
-def _alive(members: Mapping[str, Member]) -> frozenset[str]:
-    return frozenset(name for name, member in members.items() if member.status == "alive")
 
 
 def read_rpc(config: Path) -> tuple[tuple[str, int], str | None]:
