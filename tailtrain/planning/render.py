@@ -132,7 +132,7 @@ def _training(document: PlanDocument) -> list[str]:
     return wrapped(
         f"Training: {get['distribution_strategy']}, {get['coordination_protocol']};"
         f" {get['model.layers']} layers of width {get['model.width']};"
-        f" {get['training.target_tokens']:,} tokens in rounds of {seconds:.3g} s,"
+        f" {get['training.target_tokens']:,} tokens in rounds of {round(seconds, 1):g} s,"
         f" {get['training.batch_size']} x {get['model.context']} tokens a step and node"
     )
 
