@@ -86,6 +86,25 @@ def test_a_killed_primary_comes_back(make_fleet: MakeFleet, protocol: str) -> No
     assert len(set(last.values())) == len(last)
 
 
+def test_a_worker_with_other_code_is_refused_by_name_and_the_others_go_on(make_fleet: MakeFleet) -> None:
+    fleet = make_fleet(3, quorum=2)
+    fleet.configs[2]["coordination"]["made_of"] = {"code": "beef", "data": "da7a", "plan": "91a9"}
+    fleet.start()
+    fleet.until(lambda: all(_rounds(fleet, i) >= 2 for i in range(2)), 60, "two rounds of the others")
+    assert [member["node"] for member in fleet.progress(0)[-1]["group"]] == ["n0", "n1"]
+    assert _rounds(fleet, 2) == 0
+    for index in range(2):
+        said = (fleet.root / f"n{index}.log").read_text()
+        assert said.count("left out: n2: code: a node runs other code (found beef, expected c0de)") == 1
+    log = fleet.root / "n2.log"
+    fleet.until(lambda: "left out: n0: code: a node runs other code" in log.read_text(), 20, "n2 is told why")
+    # With the others' code it takes part.
+    fleet.stop(2)
+    fleet.configs[2]["coordination"]["made_of"]["code"] = "c0de"
+    fleet.start(2)
+    fleet.until(lambda: len(fleet.progress(0)[-1]["group"]) == 3, 40, "n2 takes part")
+
+
 def test_below_the_quorum_the_run_pauses_and_says_for_whom(make_fleet: MakeFleet) -> None:
     fleet = make_fleet(3, quorum=3)
     fleet.start()
