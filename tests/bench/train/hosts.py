@@ -9,7 +9,7 @@ from __future__ import annotations
 import subprocess
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from lab import cgroups
 from tailtrain.planning import layout
@@ -25,6 +25,19 @@ kernel and this program, so that all hosts can have what they are promised at th
 
 _DEVICE = "tailscale0:"
 _SENT = 9  # the column of bytes sent in /proc/net/dev, the device's name being column 0
+
+
+class Memory(NamedTuple):
+    """Bytes that a worker has.
+
+    Attributes:
+        own: what its processes have for themselves, and what they share with each other, once.
+        files: pages of libraries and other files of the process that has most; the kernel can let go of them.
+            Not the proportional share: the hosts of a lab share these pages, real hosts do not.
+    """
+
+    own: int
+    files: int
 
 
 class Hosts:
@@ -79,11 +92,8 @@ class Hosts:
             total += next(int(line.split()[_SENT]) for line in lines if line.split()[0] == _DEVICE)
         return total
 
-    def worker_memory(self, name: str) -> int:
-        """Bytes that a host's worker has now: what its processes have for themselves, and of files once.
-
-        Not the proportional share: the hosts of a lab share the pages of their libraries, real ones do not.
-        """
+    def worker_memory(self, name: str) -> Memory:
+        """What a host's worker has now."""
         own = files = 0
         for pid in cgroups.processes(self.lab.settings.cgroup, name):
             try:
@@ -96,7 +106,7 @@ class Hosts:
             sizes = {line.split()[0]: int(line.split()[1]) for line in rollup.splitlines()[1:]}
             own += sizes["Pss_Anon:"] + sizes["Pss_Shmem:"]
             files = max(files, sizes["Rss:"] - sizes["Anonymous:"] - sizes["Pss_Shmem:"])
-        return (own + files) * 1024
+        return Memory(own * 1024, files * 1024)
 
     def _init(self, name: str) -> int:
         init = self.by_name[name].state.init
@@ -128,9 +138,10 @@ class Hosts:
             yield programs
         finally:
             for name, program in programs.items():
-                program.kill()  # nsenter; what it entered is ended by its place
-                program.communicate()
+                # First what runs there, for it holds the pipes as well.
                 self.by_name[name].run("pkill", "-KILL", "-f", PLACE, check=False)
+                program.kill()
+                program.communicate()
 
 
 PLACE = "/srv/tailtrain-bench"

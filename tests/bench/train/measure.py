@@ -16,7 +16,7 @@ from tests.bench.project import CHECKOUT
 from tests.bench.results import Results, Target, machine
 from tests.bench.train import alone_speeds, loss_of_a_node, plain_ddp
 from tests.bench.train.fleet import Fleet
-from tests.bench.train.hosts import Hosts
+from tests.bench.train.hosts import Hosts, Memory
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -32,6 +32,7 @@ PREDICTED, LATEST = "predicted round, s", "last rounds, s"
 LOST = "a host loses its power"
 PIPELINE = "a pipeline's host loses its power"
 BEYOND = "memory beyond model and optimiser, MB"
+LIBRARIES = "pages of libraries besides, MB"
 ROUND = "round_seconds"
 _STATE_BYTES = 16  # of a parameter: weight, gradient, two moments, four bytes each
 _SAMPLE_SECONDS = 1.0
@@ -118,17 +119,17 @@ def _rounds(results: Results, fleet: Fleet, protocol: str, effort: Effort) -> No
     most = int(effort.round_seconds * 3 + 120)
     before = len(fleet.wait_for_rounds(1, most))
     sent = hosts.sent()
-    memory = 0
+    memory: list[Memory] = []
     for number in range(effort.rounds):
         say(f"{protocol}: round {number + 1} of {effort.rounds}, {effort.round_seconds:g} s of training")
         deadline = time.monotonic() + most
         while len(fleet.rounds()) < before + number + 1 and time.monotonic() < deadline:
-            memory = max(memory, *map(hosts.worker_memory, (hosts.names[0], hosts.names[-1])))
+            memory += map(hosts.worker_memory, (hosts.names[0], hosts.names[-1]))
             time.sleep(_SAMPLE_SECONDS)
     rounds = fleet.wait_for_rounds(before + effort.rounds, 1)[before - 1 : before + effort.rounds]
     sent = hosts.sent() - sent
     for earlier, later in pairwise(rounds):
-        results.add(f"{protocol}: round", later["ended_unix"] - earlier["ended_unix"], memory)
+        results.add(f"{protocol}: round", later["ended_unix"] - earlier["ended_unix"])
         results.add(f"{protocol}: averaging", later["averaging_seconds"])
     first, last = rounds[0]["round"], rounds[-1]["round"]
     tokens, speed = 0, 0.0
@@ -141,8 +142,9 @@ def _rounds(results: Results, fleet: Fleet, protocol: str, effort: Effort) -> No
     results.figures[f"{protocol}: {TRAFFIC}"] = sent / tokens
     document = json.loads(hosts.read(hosts.names[0], layout.CONFIG))
     state = parameters(ModelSettings(**document["model"])) * _STATE_BYTES
-    beyond = (memory - state) / 1e6
-    results.figures[BEYOND] = max(beyond, results.figures.get(BEYOND, 0.0))
+    own, files = (max(column) for column in zip(*memory, strict=True))
+    for figure, size in ((BEYOND, own - state), (LIBRARIES, files)):
+        results.figures[figure] = max(size / 1e6, results.figures.get(figure, 0.0))
     if predicted := _predicted(hosts):
         results.figures[f"{protocol}: {PREDICTED}"] = predicted
 
