@@ -175,22 +175,24 @@ def _by_domain(validation: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
 
 
 def _left_behind(host: Host, plan: Plan) -> dict[str, Any] | FleetError:
-    """Progress, manifest and validation of one node, or why there is none (given back, not raised)."""
+    """Progress, manifest, validation, status of one node, or why there is none (given back, not raised)."""
     folder = layout.run(plan.run_id)
     mark = "--tailtrain--"
     script = f"; echo; echo {mark}; ".join(
-        f"cat {folder}/{name}" for name in ("final/manifest.json", "validation.json", "progress.jsonl")
+        f"cat {folder}/{name}"
+        for name in ("final/manifest.json", "validation.json", "progress.jsonl", "status.json")
     )
     try:
         output = remote.run(host, ["sh", "-c", script])
     except FleetError as error:
         return error
     try:
-        manifest, validation, progress = output.stdout.split(mark)
+        manifest, validation, progress, status = output.stdout.split(mark)
         return {
             "manifest": json.loads(manifest),
             "validation": json.loads(validation),
             "rounds": [json.loads(line) for line in progress.splitlines() if line.strip()],
+            "status": json.loads(status),
         }
     except ValueError:
         return FleetError("left no complete record of this run", host=host.name, found=output.complaint)
@@ -199,12 +201,21 @@ def _left_behind(host: Host, plan: Plan) -> dict[str, Any] | FleetError:
 def _record(plan: Plan, found: Mapping[str, Mapping[str, Any]]) -> RunRecord:
     primary = found[plan.primary.node.hostname]
     limits = {host.node.hostname: host.limits for host in plan.hosts if host.limits}
+    entries = [entry for left in found.values() for entry in left["rounds"]]
+    pairs = {
+        (entry["round"], *(member["node"] for member in entry["group"])): entry
+        for entry in entries
+        if not entry.get("all", True)
+    }
     return RunRecord(
-        rounds=primary["rounds"],
+        rounds=[entry for entry in primary["rounds"] if entry.get("all", True)],
         contributions=primary["manifest"]["contributions"],
         cores={name: limit.cpu_quota_percent // 100 for name, limit in limits.items()},
         memory_bytes={name: limit.memory_bytes for name, limit in limits.items()},
         usable_cores={name: limit.usable_cores for name, limit in limits.items()},
         views={name: left["rounds"][-1]["live"] for name, left in found.items() if left["rounds"]},
         availability={name: left["validation"].get("availability") for name, left in found.items()},
+        pairs=list(pairs.values()),
+        members={name: view for name, left in found.items() if (view := left["status"].get("views"))},
+        deaths=primary["status"].get("deaths", ()),
     )

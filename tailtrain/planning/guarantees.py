@@ -6,7 +6,7 @@ it to the test, or because what it promises by name (ENE gossip) does not exist 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
@@ -45,13 +45,16 @@ class RunRecord:
     """What a run left behind.
 
     Attributes:
-        rounds: the primary's progress, one entry for each averaging.
+        rounds: the primary's progress, one entry for each averaging of all.
         contributions: by node, as the final model's manifest has them.
         cores: cores that each node's worker was allotted.
         memory_bytes: memory that it was allotted.
         usable_cores: the cores behind each node's threads.
         views: the nodes that each node saw at its last averaging.
         availability: by node, how it fetched a chunk that it does not own, None where it did not try.
+        pairs: entries of averagings in pairs, of all nodes' progress, each once.
+        members: with gossip, how each node compared its view of the members with all others' at the end.
+        deaths: that the primary found by gossip, with the seconds that this took.
     """
 
     rounds: Sequence[Mapping[str, Any]]
@@ -61,6 +64,9 @@ class RunRecord:
     usable_cores: Mapping[str, float]
     views: Mapping[str, Sequence[str]]
     availability: Mapping[str, Mapping[str, Any] | None]
+    pairs: Sequence[Mapping[str, Any]] = ()
+    members: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    deaths: Sequence[Mapping[str, Any]] = ()
 
 
 def judge(
@@ -98,7 +104,7 @@ def _network(nodes: Sequence[NetworkNode], record: RunRecord) -> Guarantee:
 def busy_share(record: RunRecord) -> float:
     """Processor time used while training, of what the nodes' cores could have given."""
     used = available = 0.0
-    for entry in record.rounds:
+    for entry in (*record.rounds, *record.pairs):
         for member in entry["group"]:
             used += member["cpu_seconds"]
             available += member["train_seconds"] * record.usable_cores.get(member["node"], 1.0)
@@ -160,11 +166,13 @@ def losses(record: RunRecord) -> Losses:
         away = (away | gone) - back
         present = members
     for before, entry in pairwise(record.rounds):
-        rounds += abs(entry["round"] - before["round"] - 1)
+        rounds += abs(entry.get("since", entry["round"] - 1) - before["round"])
         tokens += max(0, before["total_tokens"] - entry["total_tokens"])
     fewest = min((len(entry["live" if _divided(entry) else "group"]) for entry in record.rounds), default=0)
     taken_over = sum(
-        sum(member.get("for", {}).values()) for entry in record.rounds for member in entry["group"]
+        sum(member.get("for", {}).values())
+        for entry in (*record.rounds, *record.pairs)
+        for member in entry["group"]
     )
     return Losses(tuple(lost), tuple(regained), tuple(sorted(away)), fewest, rounds, tokens, taken_over)
 
@@ -252,4 +260,29 @@ def _coordination(training: TrainingConfiguration, record: RunRecord) -> Guarant
         return Guarantee(
             "coordination", Verdict.NOT_EXERCISED, f"needs eneGossip; with {protocol}, {measured}"
         )
+    if record.members:
+        return _gossip(record)
     return Guarantee("coordination", _verdict(met=len(views) == 1), measured)
+
+
+def _gossip(record: RunRecord) -> Guarantee:
+    """Met where all nodes that were left saw exactly the same members at the end, each having asked all."""
+    differing = sorted(node for node, seen in record.members.items() if not seen["equal"])
+    views = {tuple(sorted(seen["live"])) for seen in record.members.values()}
+    met = not differing and len(views) == 1
+    measured = (
+        f"all {len(record.members)} nodes asked all others, and saw the same {len(next(iter(views)))} members"
+        if met
+        else f"{len(views)} different views of the members at the end"
+    )
+    for node in differing:
+        seen = record.members[node]
+        parts = [f"{other} sees {how}" for other, how in sorted(seen["differing"].items())]
+        parts += [f"{other} did not answer" for other in seen["silent"]]
+        measured += f"; by {node}, {', '.join(parts)}"
+    known = [float(death["seconds"]) for death in record.deaths if death["seconds"] is not None]
+    if record.deaths:
+        measured += f"; {len(record.deaths)} found dead ({', '.join(d['node'] for d in record.deaths)})"
+    if known:
+        measured += f", at most {max(known):.1f} s after the last sign of life"
+    return Guarantee("coordination", _verdict(met=met), measured)

@@ -25,11 +25,13 @@ class Times:
         started: when training for it began.
         due: when it was to end.
         arrived: when this node was ready to average.
+        since: the round of the averaging of all before it, by the schedule.
     """
 
     started: float
     due: float
     arrived: float
+    since: int
 
 
 class Recorder:
@@ -85,9 +87,8 @@ class Recorder:
         if gossip is not None:
             line["deaths"] = gossip.new_deaths()
         if of_all:
-            before = self._all_before
-            line["rounds"] = number - before[0] if before else 1
-            if before:
+            line["since"] = times.since
+            if before := self._all_before:
                 seconds = (ended - before[1]) / max(1, number - before[0])
                 self._measured.after(work, outcome.seconds, outcome.averaged.moved_bytes, seconds)
             self._all_before = (number, ended)

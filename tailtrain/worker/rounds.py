@@ -142,7 +142,7 @@ class RoundLoop:
         """Average with this round's partner, if there is one and it comes."""
         assert self._gossip is not None  # noqa: S101 - there are no pairs without gossip
         group = self._gossip.partners(self._state.anchor.group, number)
-        times = Times(started, due, self._members.now())
+        times = Times(started, due, self._members.now(), self._state.anchor.round)
         outcome = self._averaging.of_pair(number, group) if len(group) > 1 else None
         if outcome is not None:
             self._state.average_pair(outcome.averaged.group, outcome.averaged.mean)
@@ -154,7 +154,7 @@ class RoundLoop:
     def _average_all(self, current: Round, started: float) -> Round | None:
         """Average with all, commit, and work out what follows; None if this node has to join again."""
         members = self._members
-        times = Times(started, current.ends, members.now())
+        times = Times(started, current.ends, members.now(), current.number - len(current.pair_ends) - 1)
         outcome = self._averaging.of_all(current)
         if outcome is None:
             self._state.roll_back()

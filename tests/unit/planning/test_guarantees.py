@@ -274,6 +274,48 @@ def test_equal_views_are_coordination_in_whatever_order() -> None:
     assert found.measured == "all 6 nodes saw the same 6 members at the end"
 
 
+def seen(*live: str, **other: Any) -> dict[str, Any]:
+    return {"live": list(live or NAMES), "equal": not other, "differing": {}, "silent": [], **other}
+
+
+def test_with_gossip_every_node_has_to_have_the_same_view_and_answers_of_all() -> None:
+    equal = dict.fromkeys(NAMES, seen())
+    dead = [
+        {"node": "judge", "at_unix": 1.0, "seconds": 7.2},
+        {"node": "architect", "at_unix": 2.0, "seconds": None},
+    ]
+    found = verdict("coordination", replace(GOOD, members=equal, deaths=dead), coordination_protocol=GOSSIP)
+    assert found.verdict is Verdict.MET
+    assert found.measured == (
+        "all 6 nodes asked all others, and saw the same 6 members"
+        "; 2 found dead (judge, architect), at most 7.2 s after the last sign of life"
+    )
+    for odd in (
+        seen(differing={"judge": "not architect"}),
+        seen(silent=["judge"]),
+        {**seen(*NAMES[:-1]), "equal": True},
+    ):
+        record = replace(GOOD, members={**equal, "qfox": odd})
+        found = verdict("coordination", record, coordination_protocol=GOSSIP)
+        assert found.verdict is Verdict.NOT_MET
+    silent = verdict(
+        "coordination",
+        replace(
+            GOOD, members={**equal, "qfox": seen(silent=["judge"], differing={"architect": "not judge"})}
+        ),
+        coordination_protocol=GOSSIP,
+    )
+    assert silent.measured.endswith("; by qfox, architect sees not judge, judge did not answer")
+
+
+def test_rounds_in_which_pairs_averaged_are_not_lost() -> None:
+    rounds = [a_round(0), {**a_round(3), "since": 0}, {**a_round(6), "since": 3}]
+    assert losses(replace(GOOD, rounds=rounds)).rounds == 0
+    assert losses(replace(GOOD, rounds=[rounds[0], rounds[2]])).rounds == 3
+    helped = [{**a_round(1, {**member("qfox"), "for": {"judge": 7}}), "all": False}]
+    assert losses(replace(GOOD, rounds=rounds, pairs=helped)).taken_over == 7
+
+
 def test_no_view_at_all_is_no_coordination() -> None:
     assert verdict("coordination", replace(GOOD, views={})).verdict is Verdict.NOT_MET
 
