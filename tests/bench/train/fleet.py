@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 _LOOK_SECONDS = 0.2
 _NEVER = 10**12
+_METHODS = {"resource_allocation": "swarm_topology_optimizer", "load_balancing": "health_weighted"}
 
 
 class Fleet:
@@ -38,7 +39,7 @@ class Fleet:
         Args:
             protocol: who averages with whom.
             round_seconds: of a round's training.
-            settings: other names of group data.
+            settings: other names of group data; the methods are the specification's where they say nothing.
         """
         for name in DEPLOYED:
             shutil.rmtree(self.folder / name, ignore_errors=True)
@@ -49,9 +50,10 @@ class Fleet:
         kept.mkdir(exist_ok=True)
         if not (kept / "demo").exists():
             (kept / "demo").symlink_to(CHECKOUT / ".tailtrain" / "demo")
-        values = {"coordination_protocol": protocol, **settings}
+        values = {"coordination_protocol": protocol, **_METHODS, **settings}
         lines = [f"{name} = {value!r}" for name, value in values.items()]
-        training = {"target_tokens": _NEVER, "round_seconds": round_seconds}
+        # Another seed is another run: nothing is resumed.
+        training = {"target_tokens": _NEVER, "round_seconds": round_seconds, "seed": int(time.time())}
         with (self.folder / "group_data" / "all.py").open("a") as file:
             file.write("\n" + "\n".join([*lines, f"training = {{**training, **{training!r}}}"]) + "\n")
 

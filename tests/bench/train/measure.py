@@ -168,10 +168,11 @@ def _own(fleet: Fleet, name: str, first: int, last: int) -> _Own:
 
 def _predicted(hosts: Hosts) -> float | None:
     """Seconds that the plan expects of a round; None where nothing was predicted."""
-    text = hosts.read(hosts.names[0], layout.TOPOLOGY)
-    if not text:
+    kept, config = (hosts.read(hosts.names[0], path) for path in (layout.TOPOLOGY, layout.CONFIG))
+    document = json.loads(kept or "{}")
+    if document.get("run_id") != json.loads(config)["run_id"]:
         return None
-    said = json.loads(text)["topology"]["prediction"]
+    said = document["topology"]["prediction"]
     return float(said["training_seconds"] + said["averaging_seconds"])
 
 
