@@ -172,8 +172,9 @@ def round_line(entry: dict[str, Any], status: dict[str, Any]) -> str:
     target, total = status["target_tokens"], entry["total_tokens"]
     speeds = "  ".join(f"{member['node']} {member['tokens_per_second']:,.0f}" for member in group)
     speed = sum(member["tokens_per_second"] for member in group)
+    pair = "" if entry.get("all", True) else " in a pair"
     return (
-        f"round {entry['round']:>3}  loss {loss:.3f}  {total:,} of {target:,} tokens"
+        f"round {entry['round']:>3}{pair}  loss {loss:.3f}  {total:,} of {target:,} tokens"
         f" ({min(total / target, 1):.0%})  {speed:,.0f} tokens/s:  {speeds}"
     )
 
