@@ -47,7 +47,8 @@ test: tools lint test-unit test-worker test-lab
 test-unit: $(VENV)/.ready
 	$(BIN)/python -m pytest -m "not lab and not worker" tests
 
-test-worker: $(WORKER_VENV)/.ready
+# Some of these run Serf on this machine, which `tools` installs.
+test-worker: tools $(WORKER_VENV)/.ready
 	$(WORKER_VENV)/bin/python -m pytest tests/worker
 
 test-lab: lab dataset

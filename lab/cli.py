@@ -19,7 +19,7 @@ from lab.progress import Progress
 from lab.settings import Settings
 from lab.status import Report, report
 from lab.system import install as install_packages
-from lab.system import missing_packages, require_root
+from lab.system import require_root, to_install
 
 _NOT_WELL = 3
 
@@ -116,10 +116,10 @@ def exec_(settings: Settings, command: tuple[str, ...], host: str | None) -> Non
 @lab_group.command("install")
 @plain_errors
 def install() -> None:
-    """Install the Debian packages that the lab needs, as root or through sudo."""
-    missing = missing_packages()
+    """Install the Debian packages that the lab and the tests need, as root or through sudo."""
+    missing = to_install()
     if not missing:
-        click.echo("The machine has all that the lab needs.")
+        click.echo("The machine has all that the lab and the tests need.")
         return
     click.echo(f"Installing with apt-get: {' '.join(missing)} ...")
     install_packages()

@@ -29,6 +29,12 @@ TOOLS = {
 }
 """Programs that the lab runs, with the Debian package that has them."""
 
+FOR_TESTS = {"serf": "serf"}
+"""Programs that tests run on this machine itself, which a lab does without."""
+
+_NEVER_RUN = {"serf": "serf.service"}
+"""Units of packages that are installed for their programs alone: masked before the package comes."""
+
 _INSTALL = "python -m lab install"
 _TAIL_LINES = 15
 _SBIN = ":/usr/sbin:/sbin"
@@ -82,15 +88,25 @@ def _own_command() -> list[str]:
     return [*start, *sys.argv[1:]]
 
 
-def missing_packages() -> list[str]:
-    """The Debian packages that the lab needs and this machine lacks."""
+def missing_packages(tools: Mapping[str, str] | None = None) -> list[str]:
+    """The Debian packages that the lab needs and this machine lacks.
+
+    Args:
+        tools: the programs that are needed with their packages; None for those of the lab itself.
+    """
     path = os.environ.get("PATH", "") + _SBIN
-    missing = {package for tool, package in TOOLS.items() if shutil.which(tool, path=path) is None}
+    needed = TOOLS if tools is None else tools
+    missing = {package for tool, package in needed.items() if shutil.which(tool, path=path) is None}
     if not Path("/etc/ssl/certs/ca-certificates.crt").exists():
         missing.add("ca-certificates")
     if importlib.util.find_spec("ensurepip") is None:
         missing.add("python3-venv")
     return sorted(missing)
+
+
+def to_install() -> list[str]:
+    """The Debian packages that this machine lacks for the lab and for the tests."""
+    return missing_packages({**TOOLS, **FOR_TESTS})
 
 
 def require_tools() -> None:
@@ -106,12 +122,12 @@ def require_tools() -> None:
 
 
 def install() -> list[str]:
-    """Install what is missing with apt-get, as root or through sudo; gives the packages installed.
+    """Install what the lab and the tests lack with apt-get, as root or through sudo; gives the packages.
 
     Raises:
         LabError: neither root nor sudo, or apt-get failed.
     """
-    packages = missing_packages()
+    packages = to_install()
     if not packages:
         return []
     if shutil.which("apt-get") is None:
@@ -125,6 +141,10 @@ def install() -> list[str]:
             f"this machine lacks {', '.join(packages)}, and there is no sudo to install them",
             fix=f"As root, type: apt-get install -y {' '.join(packages)}",
         )
+    for unit in (unit for package, unit in _NEVER_RUN.items() if package in packages):
+        # By the files alone, so that it works in a container without a running systemd too.
+        if shutil.which("systemctl"):
+            run([*sudo, "systemctl", "--root=/", "mask", unit])
     environment = ["env", "DEBIAN_FRONTEND=noninteractive"]
     for arguments in (["update"], ["install", "-y", "--no-install-recommends", *packages]):
         run([*sudo, *environment, "apt-get", "-q", *arguments])

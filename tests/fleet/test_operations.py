@@ -13,7 +13,7 @@ from pyinfra.api import Inventory, State
 from pyinfra.context import ctx_host, ctx_state
 
 from tailtrain.errors import FleetError
-from tailtrain.fleet import distribution, material, operations, session
+from tailtrain.fleet import distribution, material, operations, serf, session
 from tailtrain.fleet.steps import step
 from tailtrain.planning import layout
 from tailtrain.planning.environment import build_commands
@@ -29,6 +29,12 @@ OPERATIONS = (
 )
 
 
+MODULES = {
+    **dict.fromkeys(("upload", "chunks", "copies"), distribution),
+    **dict.fromkeys(("mask", "secrets", "agent", "retire"), serf),
+}
+
+
 def commands_of(situation: Situation, operation: str) -> dict[str, list[Any]]:
     """What an operation yields on each host, when it is made for this situation's plan."""
     state = State(check_for_changes=False)
@@ -41,7 +47,7 @@ def commands_of(situation: Situation, operation: str) -> dict[str, list[Any]]:
         plan=situation.plan(),
         identities={},
     )
-    module = distribution if operation in ("upload", "chunks", "copies") else operations
+    module = MODULES.get(operation, operations)
     found = {}
     with ctx_state.use(state):
         for host in state.inventory:
@@ -111,12 +117,36 @@ def test_a_restart_is_a_start() -> None:
         (lambda s: s.on("judge", manifests=frozenset()), "chunks"),
         (lambda s: s.on("judge", credentials="an old one 0600 tailtrain:tailtrain"), "credentials"),
         (lambda s: s.unit("judge", "inactive", layout.CHUNKS_UNIT), "serve"),
+        (lambda s: s.on("judge", secrets={layout.SERF_CONFIG: "some 0600 tailtrain:tailtrain"}), "retire"),
     ],
 )
 def test_what_is_amiss_on_one_host_is_done_there_alone(
     change: Callable[[Situation], Situation], operation: str
 ) -> None:
     assert busy(change(Situation().applied()), operation) == {"judge"}
+
+
+@pytest.mark.parametrize(
+    ("change", "operations"),
+    [
+        (lambda s: s.unit("judge", "inactive", layout.DEBIAN_SERF_UNIT), {"mask"}),
+        (lambda s: s.on("judge", secrets={}), {"secrets", "agent"}),
+        (lambda s: s.unit("judge", "inactive", layout.SERF_UNIT), {"agent"}),
+    ],
+)
+def test_what_is_amiss_with_membership_on_one_host_is_done_there_alone(
+    change: Callable[[Situation], Situation], operations: set[str]
+) -> None:
+    situation = change(Situation().with_settings(coordination_protocol="eneGossip").applied())
+    every = ("mask", "secrets", "agent", "retire")
+    found = {name: busy(situation, name) for name in every}
+    assert found == {name: {"judge"} if name in operations else set() for name in every}
+
+
+def test_debian_s_unit_is_masked_before_its_package_comes() -> None:
+    text = (PROJECT / "deploys" / "provision.py").read_text()
+    places = [text.index(f'anywhere("{key}")') for key in ("mask", "packages", "gossip", "files", "agent")]
+    assert places == sorted(places)
 
 
 def test_stopping_asks_no_plan() -> None:

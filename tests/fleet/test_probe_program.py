@@ -163,6 +163,39 @@ def test_a_masked_unit_shows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     found = probe_program.units(["a.service", "b.service"])
     assert found["a.service"]["drop_ins"] == ["/x.conf"]
     assert found["b.service"]["drop_ins"] == ["/x.conf", "masked (systemctl unmask b.service)"]
+    assert [found[unit]["masked"] for unit in ("a.service", "b.service")] == [False, True]
+
+
+def test_a_running_unit_says_what_it_was_started_with() -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", "print(flush=True); input()"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        env={"A": "b", "TAILTRAIN_APPLIED": "0123456789abcdef"},
+    ) as process:
+        assert process.stdout
+        process.stdout.readline()
+        assert units_program.applied(process.pid) == "0123456789abcdef"
+        process.communicate(b"\n")
+    assert units_program.applied(os.getpid()) == ""
+    assert units_program.applied(0) == ""
+
+
+def test_of_secrets_a_host_answers_hash_and_permissions_alone(tmp_path: Path) -> None:
+    path = tmp_path / layout.SERF_CONFIG.lstrip("/")
+    write(path, "the key itself", 0o600)
+    found = asked(tmp_path)
+    [said] = [each for each in found["secrets"].values() if each]
+    assert said.split()[:2] == [hashlib.sha256(b"the key itself").hexdigest(), "0600"]
+    assert found["modified"][str(path)]
+    assert "the key itself" not in json.dumps(found)
+
+
+def test_serf_s_package_is_missing_where_its_program_is() -> None:
+    request: Any = probe_request(Material("c" * 16, {"worker-cpu": "e" * 16}, cpu_build_at_hand=False))
+    for program, missing in ((sys.executable, False), ("/nowhere/serf", True)):
+        found = probe_program.reply(request | {"programs": {"serf": program}})
+        assert ("serf" in found["missing_packages"]) is missing
 
 
 @as_root

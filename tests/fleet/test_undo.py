@@ -32,6 +32,10 @@ os.unlink, os.rmdir = deadly(os.unlink), deadly(os.rmdir)
 """
 
 
+UNIT = "tailtrain-of-this-test.service"
+MASKED = "of-this-test.service"
+
+
 @dataclass
 class Machine:
     """A folder that stands for a host's whole file system, and the program that works there."""
@@ -51,7 +55,8 @@ class Machine:
 
     def ask(self, mode: str, *, prelude: str = "", around: tuple[str, ...] = (), **options: Any) -> Any:
         request = self.place(undo.undo_request(mode, **options))
-        request |= {"units": ["tailtrain-of-this-test.service"], "account": "tailtrain-of-this-test"}
+        request |= {"units": [UNIT], "masked": {UNIT: MASKED}, "account": "tailtrain-of-this-test"}
+        request |= {"files": [str(self.at(path)) for path in (layout.SERF_CONFIG, layout.SERF_KEYRING)]}
         words = shlex.split(send.command(sys.executable))
         words[-1] = prelude + words[-1]
         done = subprocess.run(
@@ -226,3 +231,54 @@ def test_what_cannot_be_removed_is_said_with_the_reason(machine: Machine) -> Non
     )
     stuck = machine.remove(prelude=prelude)["stuck"]
     assert stuck.endswith(".complete cannot be removed: Operation not permitted")
+
+
+def masked(machine: Machine) -> list[str]:
+    """A unit of ours, and one masked for it, which would start at a boot: the names of their files."""
+    units = machine.at(layout.UNIT_DIR)
+    wants = units / "multi-user.target.wants"
+    wants.mkdir(parents=True, exist_ok=True)
+    (units / UNIT).write_text("[Unit]")
+    (units / MASKED).symlink_to(os.devnull)
+    (wants / MASKED).symlink_to(f"/lib/systemd/system/{MASKED}")
+    return [str((units / UNIT).relative_to(machine.root)), str((units / MASKED).relative_to(machine.root))]
+
+
+@pytest.mark.parametrize("mode", ["remove", "retire"])
+def test_what_was_masked_for_ours_is_unmasked_and_starts_at_no_boot(machine: Machine, mode: str) -> None:
+    names = masked(machine)
+    assert machine.ask("look")["masked"] == [MASKED]
+    assert set(names) <= set(machine.everything())
+    assert machine.ask(mode) == {"stuck": ""}
+    assert machine.ask("look")["masked"] == []
+    assert not [path for path in machine.everything() if "of-this-test" in path]
+
+
+def test_what_somebody_else_masked_stays_so(machine: Machine) -> None:
+    [_, theirs] = masked(machine)
+    for path in [*machine.root.rglob(UNIT)]:
+        path.unlink()
+    assert not [path for path in machine.everything() if path.endswith(UNIT)]
+    assert machine.ask("look")["masked"] == []
+    machine.remove()
+    assert theirs in machine.everything()
+
+
+def test_retiring_some_units_takes_nothing_else(machine: Machine) -> None:
+    masked(machine)
+    before = set(machine.everything())
+    for path in (layout.SERF_CONFIG, layout.SERF_KEYRING):
+        machine.at(path).write_text("secret")
+    assert machine.ask("retire") == {"stuck": ""}
+    left = set(machine.everything())
+    assert left < before
+    assert all("of-this-test" in path for path in before - left)
+
+
+def test_retiring_that_was_cut_off_leaves_the_unit_by_which_it_is_found_again(machine: Machine) -> None:
+    [ours, _] = masked(machine)
+    for number in range(20):
+        if machine.ask("retire", prelude=KILLED.format(number=number)) == {"stuck": ""}:
+            break
+        assert ours in machine.everything()
+    assert ours not in machine.everything()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -188,6 +189,20 @@ def test_missing_tools_are_named_with_the_command_that_installs_them(monkeypatch
     assert "some-package" in system.missing_packages()
     with pytest.raises(LabError, match=r"lacks .*some-package.* Type: python -m lab install"):
         system.require_tools()
+
+
+def test_a_package_that_tests_alone_need_is_installed_with_its_own_unit_masked_before(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    done: list[list[str]] = []
+    monkeypatch.setattr(system, "run", lambda argv, **_: done.append(list(argv)))
+    monkeypatch.setattr(shutil, "which", lambda tool, **_: None if tool == "serf" else f"/usr/bin/{tool}")
+    assert "serf" not in system.missing_packages()
+    assert "serf" in system.install()
+    mask, update, install = done
+    assert mask == ["systemctl", "--root=/", "mask", "serf.service"]
+    assert "update" in update
+    assert {"install", "serf"} <= set(install)
 
 
 @pytest.mark.parametrize("name", ["", "../x", "A", "-x", "a" * 64])

@@ -88,8 +88,8 @@ def test_a_configuration_edited_by_hand_is_replaced(garbage: str) -> None:
 CHANGES: dict[str, Callable[[Situation], object]] = {
     "a setting of the training": lambda s: s.with_settings(training={"seed": 18}),
     "fault tolerance": lambda s: s.with_settings(fault_tolerance=False),
-    "the port": lambda s: s.with_settings(worker_port=45003),
-    "the port for chunks": lambda s: s.with_settings(chunk_port=45004),
+    "the port": lambda s: s.with_settings(worker_port=46003),
+    "the port for chunks": lambda s: s.with_settings(chunk_port=46004),
     "how many nodes have each chunk": lambda s: s.with_settings(replicas=3),
     "a backend": lambda s: s.stored("s3"),
     "where the backend keeps the data": lambda s: s.stored("s3", path="fleet:elsewhere"),

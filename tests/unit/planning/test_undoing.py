@@ -243,3 +243,13 @@ def test_no_host_is_missing_and_no_line_can_play_tricks_with_a_terminal(hosts: l
     assert all(line.isprintable() for line in text.split("\n"))
     for one in plan.hosts:
         assert one.name in text
+
+
+def test_what_was_masked_for_ours_is_given_back_and_membership_alone_is_no_work() -> None:
+    units = {layout.SERF_UNIT: UnitState("active", enabled=True)}
+    found = host("judge", units=units, masked=("serf.service",))
+    assert found.steps[:2] == (
+        "stop, disable and remove tailtrain-serf.service",
+        "unmask serf.service, which does not start by itself then",
+    )
+    assert not found.belongings.busy
