@@ -200,7 +200,7 @@ def test_a_package_that_tests_alone_need_is_installed_with_its_own_unit_masked_b
     assert "serf" not in system.missing_packages()
     assert "serf" in system.install()
     mask, update, install = done
-    assert mask == ["systemctl", "--root=/", "mask", "serf.service"]
+    assert mask[-4:] == ["systemctl", "--root=/", "mask", "serf.service"]
     assert "update" in update
     assert {"install", "serf"} <= set(install)
 
