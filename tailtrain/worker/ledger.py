@@ -205,13 +205,11 @@ def merge_ledgers(group: Iterable[Contribution]) -> Ledger:
     merged: Ledger = {}
     for member in members:
         for node, entry in member.ledger.items():
-            if node not in merged or merged[node].tokens < entry.tokens:
-                merged[node] = entry
+            merged[node] = max(merged.get(node, entry), entry, key=Entry.to_list)
     for member in members:
         before = member.before
-        known = merged.get(member.node, before)
-        if not member.tokens and known.tokens > before.tokens:
-            before = known
+        if not member.tokens:
+            before = max(before, merged.get(member.node, before), key=Entry.to_list)
         merged[member.node] = Entry(
             before.tokens + member.tokens, before.records + member.records, before.rounds + 1
         )

@@ -76,4 +76,6 @@ def rounds_until_all(all_each: int, left: float, per_round: float) -> int:
     most = all_each or _LONGEST
     if per_round <= 0:  # nobody trained: meet again soon, to see who does
         return 1
-    return max(1, min(most, math.ceil(left / per_round)))
+    if left >= most * per_round:
+        return most
+    return max(1, math.ceil(left / per_round))

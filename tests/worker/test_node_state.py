@@ -16,6 +16,7 @@ from tailtrain.worker.config import WorkerConfig, load_config
 from tailtrain.worker.ledger import PROTOCOL, Contribution, Entry
 from tailtrain.worker.node_state import NodeState
 from tailtrain.worker.supply import Supply
+from tailtrain.worker.uncommitted import Uncommitted
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -256,6 +257,78 @@ def test_members_with_different_bases_take_the_plain_mean(config: WorkerConfig) 
     state.average_into(contributions, mean, 1.0)
     assert torch.equal(state.commit.weights, mean)
     assert not state.commit.outer.any()
+
+
+def _work(state: NodeState, number: int, node: str, *, steps: int = 10) -> Contribution:
+    """What a node brings after some steps."""
+    mine = Uncommitted(node, state)
+    mine.add(state.trainer.train_until(time.time() + 60, state.progress, _steps(steps)))
+    return mine.contribution(number, 1.0)
+
+
+def test_a_pair_commits_both_works_and_the_anchor_stays(configs: list[WorkerConfig]) -> None:
+    one, other = (_begun(config) for config in configs)
+    group = {node: _work(state, 0, node) for node, state in (("n0", one), ("n1", other))}
+    mean = (one.trainer.weights.values + other.trainer.weights.values) / 2
+    anchor = one.anchor
+    one.average_pair(group, mean)
+    other.average_pair(group, mean)
+    for state in (one, other):
+        assert state.commit.total_tokens == sum(member.tokens for member in group.values())
+        assert set(state.commit.progress) >= {("natural", "n0"), ("natural", "n1")}
+        assert torch.equal(state.trainer.weights.values, mean)
+        assert state.anchor.digest == anchor.digest
+        assert state.shared()[0]["round"] == -1, "peers download what all have averaged"
+    assert one.commit.own.tokens == group["n0"].tokens
+    again = _work(one, 1, "n0")
+    assert again.base == anchor.digest
+    assert again.before == one.commit.own
+    assert again.ledger["n1"].tokens == group["n1"].tokens
+
+
+def test_dropped_work_leaves_what_a_pair_committed(config: WorkerConfig) -> None:
+    state = _begun(config)
+    own = _work(state, 0, "n0")
+    mean = state.trainer.weights.values.clone()
+    state.average_pair({"n0": own}, mean)
+    committed, read = state.commit, state.trainer.stream.progress()
+    state.trainer.train_until(time.time() + 60, 0.0, _steps(5))
+    state.drop_work()
+    assert state.commit is committed
+    assert torch.equal(state.trainer.weights.values, mean)
+    assert state.trainer.stream.progress() == read
+    assert not state.trainer.stream.empty
+    state.roll_back()
+    assert state.commit.round == -1
+
+
+def test_whoever_stands_by_reads_nothing(config: WorkerConfig) -> None:
+    state = _begun(config)
+    state.stand_by("others have it")
+    assert state.trainer.stream.empty
+    assert "others have it" in state.supply.idle
+
+
+def test_checkpoints_are_written_every_so_many_averagings_of_all_and_at_the_end(
+    config: WorkerConfig,
+) -> None:
+    training = dataclasses.replace(config.training, checkpoint_rounds=2)
+    state = _begun(dataclasses.replace(config, training=training))
+    written = []
+    for number in range(4):
+        own = _work(state, number, "n0", steps=2)
+        state.average_into({"n0": own}, state.trainer.weights.values.clone(), 1.0)
+        state.save_if_due()
+        written.append({path.name for path in config.run_dir.glob("checkpoints/round-*")})
+    assert [max(names, default=None) for names in written] == [
+        None, "round-000001", "round-000001", "round-000003",
+    ]  # fmt: skip
+    own = _work(state, 4, "n0", steps=2)
+    state.average_into({"n0": own}, state.trainer.weights.values.clone(), 1.0)
+    state.roll_back()
+    assert state.commit.round == 4, "what all averaged is kept in memory until it is written"
+    state.save_if_due(stopping=True)
+    assert (config.run_dir / "checkpoints" / "round-000004").is_dir()
 
 
 def test_weights_that_are_not_finite_are_noticed(config: WorkerConfig) -> None:

@@ -124,14 +124,18 @@ def test_whatever_arrives_only_an_acceptable_message_passes(raw: Any) -> None:
 
 @given(views=st.lists(ledgers, min_size=3, max_size=3), work=st.lists(counts, min_size=3, max_size=3))
 def test_after_an_averaging_all_members_have_the_same_ledger(views: list[Any], work: list[int]) -> None:
-    """Whatever each knew before: members count as they claim, in any order of the messages."""
+    """Whatever each knew before: who brings work counts as it claims, in any order of the messages."""
     group = [
         contribution(node, ledger=view, tokens=tokens)
         for node, view, tokens in zip(KNOWN, views, work, strict=True)
     ]
     merged = merge_ledgers(group)
     assert merged == merge_ledgers(reversed(group))
-    assert merged == {node: Entry(100 + tokens, 15, 4) for node, tokens in zip(KNOWN, work, strict=True)}
+    for node, tokens in zip(KNOWN, work, strict=True):
+        if tokens:
+            assert merged[node] == Entry(100 + tokens, 15, 4)
+        else:
+            assert merged[node].tokens == max(100, *(view[node].tokens for view in views if node in view), 0)
 
 
 def test_an_absent_node_keeps_what_somebody_knows_of_it() -> None:
@@ -163,3 +167,13 @@ def test_a_ledger_survives_its_file(ledger: Any) -> None:
 def test_speed_is_tokens_over_seconds() -> None:
     assert contribution("a").tokens_per_second == 25.0
     assert contribution("a", train_seconds=0.0, tokens=0).tokens_per_second == 0.0
+
+
+def test_who_brings_nothing_counts_as_others_know_it_and_who_brings_something_as_it_says() -> None:
+    """Having paired with a, b died: its disk does not know of it, but a's weights have its work."""
+    knows = contribution("a", ledger={"b": Entry(180, 18, 5)})
+    returned = contribution("b", tokens=0, records=0)
+    assert merge_ledgers([knows, returned])["b"] == Entry(180, 18, 6)
+    assert merge_ledgers([returned, knows])["b"] == Entry(180, 18, 6)
+    went_back = contribution("b")
+    assert merge_ledgers([knows, went_back])["b"] == Entry(150, 15, 4)
