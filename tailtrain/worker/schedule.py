@@ -78,4 +78,4 @@ def rounds_until_all(all_each: int, left: float, per_round: float) -> int:
         return 1
     if left >= most * per_round:
         return most
-    return max(1, math.ceil(left / per_round))
+    return 1 if left <= per_round else math.ceil(left / per_round)
