@@ -55,7 +55,7 @@ class Presence:
         watch.wait_until_connected(_CONNECT_SECONDS)
         self._checkpoint_bytes = size * _FLOAT_BYTES * _VECTORS
         self._roll = RollCall(watch)
-        self._beats = Beats(watch) if config.is_primary else None
+        self._beats = Beats(watch, config.run_id) if config.is_primary else None
         self._word: Word | None = None
         self._told_away = False
         self._deaths_told = 0
@@ -90,7 +90,11 @@ class Presence:
         """
         if not self._watch.sight.connected:
             return set()
-        since = {death.node: death.at + offset + _NEWS_SECONDS for death in self._watch.deaths}
+        since = {
+            death.node: death.at + offset + _NEWS_SECONDS
+            for death in self._watch.deaths
+            if death.what == "node"
+        }
         silent = {node for node in self.dead if node not in view or view[node].sent < since.get(node, 0.0)}
         return silent | set(self._roster().unhealthy)
 
@@ -173,6 +177,7 @@ class Presence:
         return [
             {
                 "node": death.node,
+                "what": death.what,
                 "at_unix": round(death.at, 3),
                 "seconds": None if death.seconds is None else round(death.seconds, 2),
             }

@@ -101,6 +101,7 @@ class RoundLoop:
         """The rounds up to the next averaging of all; the following ones, or None to join again."""
         members, gossip = self._members, self._gossip
         self._current = current
+        started = members.now()
         if gossip is not None:
             gossip.answer(current.number, "pairs" if current.pair_ends else "waits")
         for number, ends in current.pairs:

@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from tailtrain.errors import PeerError
 
@@ -138,16 +138,18 @@ def judge(own: str, statuses: Mapping[str, Status], answers: Mapping[str, Answer
 
 @dataclass(frozen=True)
 class Death:
-    """A node that was found dead.
+    """A node that was found dead, or whose worker was.
 
     Attributes:
         node: its name.
+        what: the whole node, or its worker alone: its agent lives and nobody answers for this run.
         at: when that was certain (unix seconds).
         seconds: since its last sign of life that was noticed here: an answer, or a change of its tags. None
             where none ever was.
     """
 
     node: str
+    what: Literal["node", "worker"]
     at: float
     seconds: float | None
 

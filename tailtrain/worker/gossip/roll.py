@@ -24,6 +24,7 @@ _CALL_SECONDS = 2.5  # time for two questions; a node that is starved of its pro
 _AHEAD_SECONDS = 3.0
 _AHEAD_SHARE = 0.4  # of what is left of a short round
 _BEAT_WAIT_SECONDS = 1.0
+_BEATS_DEAD = 4
 
 
 @dataclass(frozen=True)
@@ -89,10 +90,17 @@ class Beats:
     """Asks all live nodes every `BEAT_SECONDS`, so that it is known how long ago a dead one lived.
 
     One node of the fleet does that: as many questions as nodes would be as many answers as nodes squared.
+    A worker that does not answer four times in a row is noted as dead, as long as its node says that it is at
+    work on the run; who is stopped in order takes that back.
+
+    Args:
+        watch: through which it is asked.
+        run: the run.
     """
 
-    def __init__(self, watch: Watch) -> None:
-        self._watch = watch
+    def __init__(self, watch: Watch, run: str) -> None:
+        self._watch, self._run_id = watch, run
+        self._missed: dict[str, int] = {}
         self._closing = threading.Event()
         self._thread = threading.Thread(target=self._run, name="gossip-beats", daemon=True)
         self._thread.start()
@@ -105,5 +113,14 @@ class Beats:
     def _run(self) -> None:
         while not self._closing.wait(BEAT_SECONDS):
             members = self._watch.sight.members
-            alive = {node for node, member in members.items() if member.status == "alive"}
-            self._watch.who_is_here(alive, _BEAT_WAIT_SECONDS)
+            at_work = {
+                node
+                for node, member in members.items()
+                if member.status == "alive" and member.tags.get("run") == self._run_id
+            }
+            answers = self._watch.who_is_here(at_work, _BEAT_WAIT_SECONDS)
+            missed = at_work - set(answers) if self._watch.sight.connected else set()
+            self._missed = {node: self._missed.get(node, 0) + 1 for node in missed}
+            for node in sorted(missed):
+                if self._missed[node] == _BEATS_DEAD:
+                    self._watch.note_death(node, "worker")

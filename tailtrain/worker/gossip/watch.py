@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 import threading
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from tailtrain.errors import WorkerError
 from tailtrain.worker.gossip import deaths
@@ -220,7 +220,7 @@ class Watch:
         settled = time.monotonic() >= self._settled_at
         confirmed = verdict.dead - known if settled else frozenset()
         for node in sorted(confirmed):
-            self._note_death(node)
+            self.note_death(node)
         return {
             "dead": known | confirmed,
             "unconfirmed": frozenset(open_questions) - confirmed,
@@ -234,12 +234,15 @@ class Watch:
         if others:
             self._well_at = time.monotonic()
 
-    def _note_death(self, node: str) -> None:
+    def note_death(self, node: str, what: Literal["node", "worker"] = "node") -> None:
+        """A node was found dead, or its worker."""
         now = time.time()
         since = now - self._heard[node] if node in self._heard else None
-        self.deaths = (*self.deaths, deaths.Death(node, now, since))
+        self.deaths = (*self.deaths, deaths.Death(node, what, now, since))
         when = "" if since is None else f", {since:.1f} s after its last sign of life"
-        log(f"gossip: {node} is dead{when}: {deaths.OBSERVERS} or more observers agree")
+        which = f"{node} is" if what == "node" else f"the worker of {node} is"
+        how = f": {deaths.OBSERVERS} or more observers agree" if what == "node" else ": it does not answer"
+        log(f"gossip: {which} dead{when}{how}")
 
     def _see(self, **fields: Any) -> None:
         before = self._sight
