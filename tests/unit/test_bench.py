@@ -19,6 +19,7 @@ from tests.bench.quality import measure as quality
 from tests.bench.quality.data import FILES
 from tests.bench.results import Results, Target
 from tests.bench.train import chart as train_chart
+from tests.bench.train import loss_of_a_node, plain_ddp
 from tests.bench.train import measure as train
 
 if TYPE_CHECKING:
@@ -182,6 +183,20 @@ def test_a_protocol_without_a_prediction_is_not_judged_by_one(trained: Results) 
     del trained.figures[f"eneGossip: {train.PREDICTED}"]
     names = [target.name for target in train.targets(trained)]
     assert [name for name in names if "prediction" in name] == ["decentralized, a round, off the prediction"]
+
+
+def test_only_a_round_that_ended_after_the_cut_is_one_without_the_lost_host() -> None:
+    rounds = [
+        {"ended_unix": ended, "group": [{"node": node} for node in nodes]}
+        for ended, nodes in ((90.0, "ac"), (101.0, "abc"), (110.0, "ac"), (120.0, "ac"))
+    ]
+    found = loss_of_a_node._without(rounds, "b", cut=100.0)
+    assert [entry["ended_unix"] for entry in found] == [110.0, 120.0]
+
+
+def test_variables_of_a_unit_are_told_from_what_they_are_for() -> None:
+    command = ["env", "PYTHONPATH=/code", "OMP_NUM_THREADS=1", "/env/bin/python", "-u"]
+    assert plain_ddp._split(command) == (command[:3], command[3:])
 
 
 def words_of(drawn: str) -> set[str]:
