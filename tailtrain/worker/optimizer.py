@@ -56,6 +56,11 @@ class AdamW:
         decay = 1.0 - (1.0 - _FINAL_RATE_SHARE) * min(1.0, max(0.0, progress))
         return self._config.learning_rate * warmup * decay
 
+    @property
+    def vectors(self) -> tuple[Tensor, ...]:
+        """All that it holds."""
+        return self._first, self._second, self._scratch
+
     def reset(self) -> None:
         """Go back to the state before the first step."""
         self._first.zero_()

@@ -24,6 +24,7 @@ from tailtrain.worker import table_tasks
 from tailtrain.worker.admission import Bounds, Norms, Request
 from tailtrain.worker.attempt import Attempt
 from tailtrain.worker.averager import Averager
+from tailtrain.worker.forks import forget_in_forks, keep_still
 from tailtrain.worker.ledger import PROTOCOL, Contribution
 from tailtrain.worker.meeting import Meeting
 from tailtrain.worker.noticeboard import Noticeboard
@@ -41,10 +42,10 @@ if TYPE_CHECKING:
 
 _MATCHMAKING_SECONDS = 3.0  # how long a group waits for a member that is announced but does not come
 _REQUEST_SECONDS = 2.4  # below the above, or matchmaking can lock up (hivemind's own warning)
-_PART_SECONDS = (
-    4.0  # how long a part of the fleet waits for its members: above matchmaking's, or it is no try
-)
+_PART_SECONDS = 4.0  # how long a part of the fleet waits for its members: above matchmaking's
 _TABLE_SECONDS = 5.0  # one look-up or store in the table, at most
+_TABLE_ANSWER_SECONDS = 2.5
+_TABLE_PAUSE_SECONDS = 4.0
 _START_SECONDS = 120.0  # a tenth of a core needs its time
 
 
@@ -69,6 +70,8 @@ class Swarm:
             for peer in own.peers
         }
         training = config.training
+        forget_in_forks(current_state()[1])
+        keep_still()
         self._dht = DHT(
             start=True,
             client_mode=self._client,
@@ -83,7 +86,10 @@ class Swarm:
             cache_locally=False,
             cache_nearest=0,
             cache_on_store=False,
-            blacklist_time=1.0,  # hivemind's own grows without limit, and a returning primary stays unseen
+            wait_timeout=_TABLE_ANSWER_SECONDS,
+            # A peer that does not answer is not asked again for so long, or a frozen one slows each look.
+            # hivemind's own time grows without limit, and a returning primary stays unseen.
+            blacklist_time=_TABLE_PAUSE_SECONDS,
             backoff_rate=1.0,
         )
         self._board, self._origin, self._current_state = (

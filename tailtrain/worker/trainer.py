@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from tailtrain.worker.forks import forget_in_forks
 from tailtrain.worker.model import build_model, next_byte_loss
 from tailtrain.worker.optimizer import AdamW
 from tailtrain.worker.weights import FlatWeights
@@ -72,6 +73,7 @@ class Trainer:
         self._model.to(self.device)
         self.optimizer = AdamW(self.weights.values, self.weights.decayed, config.training)
         self.stream = stream
+        forget_in_forks([self.weights.values, self.weights.gradients, *self.optimizer.vectors])
 
     def train_until(self, ends: float, progress: float, stopping: Callable[[], bool]) -> Work:
         """Train until the clock says `ends` (unix seconds), or until `stopping`.
