@@ -63,7 +63,7 @@ class Effort:
     short_round_seconds: float
 
 
-USUAL = Effort(60.0, 3, 12.0, 40.0, 10.0)
+USUAL = Effort(60.0, 2, 10.0, 40.0, 10.0)
 QUICK = Effort(15.0, 2, 5.0, 15.0, 8.0)
 
 
