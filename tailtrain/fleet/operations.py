@@ -153,6 +153,9 @@ def _write_files(host: Host) -> None:
     if plan.does("serve"):
         # At once, as others may be fetching; whether it runs is looked at when all hosts are so far.
         remote.run(host, ["systemctl", "restart", layout.CHUNKS_UNIT])
+    if plan.does("agent"):
+        # At once too, as the others see it leave; one that runs is left to the operation that looks after it.
+        remote.run(host, ["systemctl", "start", layout.SERF_UNIT])
     write_receipt(host)
 
 

@@ -69,11 +69,13 @@ def agent() -> Commands:
 
 
 def _start(host: Host) -> None:
-    unit = layout.SERF_UNIT
+    unit, plan = layout.SERF_UNIT, session.current().plan.host(host.name)
+    written = plan.does("gossip") or any(change.path.endswith(unit) for change in plan.files)
     remote.run(host, ["systemctl", "reset-failed", unit])
     must(host, ["systemctl", "enable", "--quiet", unit], what="enable membership")
     # Why it does not start is in its log, which is shown below.
-    remote.run(host, ["systemctl", "restart", unit], timeout=90)
+    # Whoever wrote its files has stopped it before: what runs now runs with them.
+    remote.run(host, ["systemctl", "start" if written else "restart", unit], timeout=90)
     answers = remote.run(host, ["python3", "-c", _ANSWERS], timeout=2 * _ANSWERS_SECONDS)
     require_active(host, unit)
     if not answers.ok:

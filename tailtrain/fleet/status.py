@@ -15,6 +15,7 @@ from tailtrain.fleet.datasets import WORK_DIR
 from tailtrain.fleet.declared import declared_fleet
 from tailtrain.fleet.report import REPORT
 from tailtrain.planning import layout
+from tailtrain.planning.serf_config import RPC_PORT
 from tailtrain.planning.text import table
 
 if TYPE_CHECKING:
@@ -28,11 +29,20 @@ id=$(sed -n 's/^  "run_id": "\\([0-9a-f]*\\)",$/\\1/p' {layout.CONFIG} 2>/dev/nu
 cat {layout.RUN_DIR}/"$id"/status.json 2>/dev/null || echo '{{}}'
 echo
 systemctl is-active {layout.WORKER_UNIT}
+if [ -f {layout.SERF_CONFIG} ]; then
+    export SERF_RPC_AUTH=$(sed -n 's/.*"rpc_auth": "\\([0-9a-f]*\\)".*/\\1/p' {layout.SERF_CONFIG})
+    timeout 5 serf members -rpc-addr=127.0.0.1:{RPC_PORT} -status=alive 2>/dev/null | grep -c .
+else
+    echo none
+fi
 """
 
 
 def ask_all(state: State) -> dict[str, dict[str, Any]]:
-    """Each node's last status and its unit's state; `unreachable` holds the reason where there is none."""
+    """Each node's last status and its unit's state; `unreachable` holds the reason where there is none.
+
+    Where Serf holds the membership, `sees` is how many nodes the host's agent holds alive, itself included.
+    """
 
     def ask(host: Host) -> tuple[str, dict[str, Any]]:
         if host not in state.active_hosts:
@@ -41,10 +51,12 @@ def ask_all(state: State) -> dict[str, dict[str, Any]]:
             lines = remote.run(host, ["sh", "-c", _SCRIPT]).stdout.strip().splitlines()
         except FleetError as error:
             return host.name, {"unreachable": str(error)}
+        *said, unit, sees = lines if len(lines) > 1 else ["unknown", "none"]
+        known: dict[str, Any] = {"unit": unit} | ({"sees": int(sees)} if sees.isdigit() else {})
         try:
-            return host.name, json.loads("".join(lines[:-1])) | {"unit": lines[-1]}
-        except (ValueError, IndexError):
-            return host.name, {"unit": lines[-1] if lines else "unknown"}
+            return host.name, json.loads("".join(said)) | known
+        except ValueError:
+            return host.name, known
 
     found = dict(Pool(64).imap_unordered(ask, list(state.inventory)))
     return {host.name: found[host.name] for host in state.inventory}
@@ -52,13 +64,14 @@ def ask_all(state: State) -> dict[str, dict[str, Any]]:
 
 def render_status(statuses: Mapping[str, Mapping[str, Any]]) -> str:
     """A table, a row for each node; below it, what those that wait are waiting for."""
+    gossips = any("sees" in status for status in statuses.values())
     rows: list[Sequence[object]] = [
-        ("Node", "worker", "state", "round", "tokens", "loss", "tokens/s", "said")
+        ("Node", "worker", "state", "round", "tokens", "loss", "tokens/s", "said", *["sees"] * gossips)
     ]
     remarks = []
     for name, status in statuses.items():
         if "unreachable" in status:
-            rows.append((name, "unknown", "unreachable", "", "", "", "", ""))
+            rows.append((name, "unknown", "unreachable", *[""] * (5 + gossips)))
             remarks.append((name, status["unreachable"]))
             continue
         ago = f"{time.time() - status['updated_unix']:.0f} s ago" if "updated_unix" in status else ""
@@ -74,6 +87,7 @@ def render_status(statuses: Mapping[str, Mapping[str, Any]]) -> str:
                 f"{loss:.3f}" if loss is not None else "",
                 f"{speed:,.0f}" if speed is not None else "",
                 ago,
+                *[f"{status['sees']} of {len(statuses)}" if "sees" in status else ""] * gossips,
             )
         )
         if status.get("message"):

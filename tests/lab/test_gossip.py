@@ -95,6 +95,7 @@ def gossiping(pair: Pair) -> Iterator[Pair]:
 def test_all_hosts_see_each_other_and_nothing_is_left_to_do(gossiping: Pair) -> None:
     wait_for_all(gossiping)
     assert to_provision(gossiping) == {}
+    assert gossiping.said(0, "tailtrain", "status").count("2 of 2") == len(HOSTS)
 
 
 def test_the_key_is_where_it_must_be_and_nowhere_else(gossiping: Pair) -> None:
