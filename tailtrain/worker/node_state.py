@@ -71,10 +71,14 @@ class NodeState:
         self._unwritten = 0  # averagings of all since the last checkpoint
         self._go_on()
 
-    @property
-    def progress(self) -> float:
-        """The share of the run's tokens that the fleet has committed."""
-        return self.commit.total_tokens / self._config.training.target_tokens
+    def progress_after(self, rounds: int) -> float:
+        """The share of the run's tokens that the fleet has trained so many rounds after the anchor.
+
+        In between a node knows of what others trained only as far as it met them, so it takes their speeds.
+        """
+        training = self._config.training
+        each = sum(self.anchor.group.values()) * training.round_seconds if rounds else 0.0
+        return (self.anchor.total_tokens + rounds * each) / training.target_tokens
 
     def provisional(self) -> Tensor | None:
         """The weights as trained since the last commit, on the host; None if they are not finite."""

@@ -123,14 +123,16 @@ class RoundLoop:
     def _train(self, number: int, ends: float, *, pairs: bool = False) -> None:
         """Train until a round's end: all of its time, or as much as this node's health allows."""
         members, gossip = self._members, self._gossip
-        began, idle = members.now(), self._state.supply.idle
+        began, idle, anchor = members.now(), self._state.supply.idle, self._state.anchor
         members.say("training", self._current.number, self._current.ends)
         self._status.set("training", idle, round=number, **self._state.commit.to_status())
         if gossip is not None and pairs:
-            gossip.call_roll(self._state.anchor.group, ends - began)
+            gossip.call_roll(anchor.group, ends - began)
         health = gossip.health if gossip is not None and self._config.training.health_weighted else 1.0
         until = began + health * (ends - began) - members.offset
-        work = self._state.trainer.train_until(until, self._state.progress, self._interrupted)
+        rounds = number - anchor.round - 1 if gossip is not None else 0
+        progress = self._state.progress_after(rounds)
+        work = self._state.trainer.train_until(until, progress, self._interrupted)
         if health < 1.0:
             self._sleep(ends - members.now())
         self._sleep(0.0)

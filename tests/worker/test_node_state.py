@@ -56,7 +56,7 @@ def _steps(count: int) -> Callable[[], bool]:
 
 def _round(state: NodeState, number: int, *, node: str = "n0", other: torch.Tensor | None = None) -> None:
     """Train ten steps and commit them, averaged with another node's weights where given."""
-    work = state.trainer.train_until(time.time() + 60, state.progress, _steps(10))
+    work = state.trainer.train_until(time.time() + 60, state.progress_after(0), _steps(10))
     vector = state.provisional()
     assert vector is not None
     commit = state.commit
@@ -262,7 +262,7 @@ def test_members_with_different_bases_take_the_plain_mean(config: WorkerConfig) 
 def _work(state: NodeState, number: int, node: str, *, steps: int = 10) -> Contribution:
     """What a node brings after some steps."""
     mine = Uncommitted(node, state)
-    mine.add(state.trainer.train_until(time.time() + 60, state.progress, _steps(steps)))
+    mine.add(state.trainer.train_until(time.time() + 60, state.progress_after(0), _steps(steps)))
     return mine.contribution(number, 1.0)
 
 
