@@ -59,6 +59,7 @@ class Presence:
         self._word: Word | None = None
         self._told_away = False
         self._deaths_told = 0
+        self._noted = self._roster()
         self.health = 1.0
 
     @property
@@ -160,13 +161,17 @@ class Presence:
         found = pairing.groups(here | {self._config.node}, self._config.run_id, number, all_each=0)
         return pairing.group_of(self._config.node, found)
 
+    def note(self) -> None:
+        """Note what all say of themselves while they train: it is said anew after each averaging."""
+        self._noted = self._roster()
+
     def shares(self, speeds: Mapping[str, float]) -> dict[str, tuple[float, float]]:
-        """Health, and share of a round's work, of each of these nodes, as they said last.
+        """Health, and due share of the work, of each of these nodes in the round that was noted last.
 
         Args:
-            speeds: tokens per second in the last round, of those that said nothing of it yet.
+            speeds: tokens per second in that round, of those that had said nothing of it yet.
         """
-        found = self._roster()
+        found = self._noted
         said = {node: found.speeds.get(node, 0.0) or speed for node, speed in speeds.items()}
         healths = {node: found.healths.get(node, found.unhealthy.get(node, 1.0)) for node in speeds}
         shares = work_shares(said, healths)

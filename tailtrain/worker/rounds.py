@@ -136,6 +136,8 @@ class RoundLoop:
         if health < 1.0:
             self._sleep(ends - members.now())
         self._sleep(0.0)
+        if gossip is not None:
+            gossip.note()
         if work.train_seconds > 0:
             members.speed = work.tokens / work.train_seconds
             self._pace = self._pace.after(members.speed)

@@ -62,8 +62,11 @@ class GossipRun:
         newest = max(self.fleet.run_dir(index).glob("checkpoints/round-*"))
         state = json.loads((newest / "state.json").read_bytes())
         lines = {line["round"]: line for each in range(self.fleet.size) for line in self.anchors(each)}
-        lines |= self.pairs()
         members = [m for line in lines.values() if line["round"] <= state["round"] for m in line["group"]]
+        # A member whose end of a pair's averaging failed keeps its work, and brings it to its next one.
+        for each in range(self.fleet.size):
+            pairs = [line for line in self.pairs(each).values() if line["round"] <= state["round"]]
+            members += [m for line in pairs for m in line["group"] if m["node"] == f"n{each}"]
         assert sum(m["tokens"] for m in members) == sum(tokens for tokens, _, _ in state["ledger"].values())
         trained: dict[str, int] = {}
         for member in members:
