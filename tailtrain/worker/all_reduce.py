@@ -79,15 +79,44 @@ class ExactRunner(AllReduceRunner):  # type: ignore[misc]  # hivemind is untyped
         container = self.tensor_part_container
         container.return_deltas = False
         self._form = container.compression
-        self._shapes = [
-            [part.shape for part, _ in parts] for parts in container._input_parts_by_peer  # noqa: SLF001 - said nowhere else
+        self._parts = [
+            [part for part, _ in parts] for parts in container._input_parts_by_peer  # noqa: SLF001 - said nowhere else
         ]  # fmt: skip
         unused, weights = self.tensor_part_reducer, [sender.weight for sender in senders]
         unused.finished.set()  # or it would warn that nothing came
-        self.tensor_part_reducer: PartReducer = PartReducer(self._shapes[own], weights, self._form)
+        self.tensor_part_reducer: PartReducer = PartReducer(
+            [part.shape for part in self._parts[own]], weights, self._form
+        )
         self.failure: AllreduceException | None = None
         self.sent_bytes = self.received_bytes = 0
         self.silence = 0.0
+
+    async def average(self) -> None:
+        """Put the mean into the tensors, part by part, so that no second vector is needed.
+
+        Raises:
+            AllreduceException: a peer failed, or sent what is not acceptable; the tensors are of no use then.
+        """
+        tasks = [
+            asyncio.create_task(self._communicate_with_peer(peer))
+            for peer, parts in zip(self.ordered_peer_ids, self._parts, strict=True)
+            if parts
+        ]
+        missing = asyncio.create_task(self._handle_missing_senders()) if self._parts[self._own] else None
+        pending: set[asyncio.Future[Any]] = set(tasks)
+        try:
+            while pending and not self._future.done():
+                _, pending = await asyncio.wait({*pending, self._future}, return_when=asyncio.FIRST_COMPLETED)
+                pending.discard(self._future)
+            if self.failure is not None:
+                raise self.failure
+            self.finalize()
+        finally:
+            for task in (*tasks, missing):
+                if task is not None:
+                    task.cancel()
+            await asyncio.gather(*filter(None, (*tasks, missing)), return_exceptions=True)
+            self.finalize(cancel=True)
 
     async def _communicate_with_peer(self, peer_id: PeerID) -> None:
         """Send a peer its parts of this node's vector, and take their means."""
@@ -96,7 +125,7 @@ class ExactRunner(AllReduceRunner):  # type: ignore[misc]  # hivemind is untyped
             if index == self._own:
                 for number, part in enumerate(self.parts_for_local_averaging):
                     _, mean = await self.tensor_part_reducer.add(index, number, part)
-                    self.tensor_part_container.register_processed_part(index, number, mean)
+                    part.copy_(mean)
             else:
                 await self._exchange(peer_id, index)
         except Exception as error:
@@ -112,19 +141,18 @@ class ExactRunner(AllReduceRunner):  # type: ignore[misc]  # hivemind is untyped
             await sent.wait()
         # A mean is no larger than the largest vector in it.
         tally = Tally(max(sender.norm for sender in self._senders))
-        shapes = self._shapes[index]
+        parts = self._parts[index]
         number = 0
-
         async for message in self._timed(aiter_with_timeout(stream, self.reducer_timeout)):
             if message.code != averaging_pb2.AVERAGED_PART:
                 raise AllreduceException(f"it answers {averaging_pb2.MessageCode.Name(message.code)}")
-            if number == len(shapes):
+            if number == len(parts):
                 raise PeerError("a peer sends too many parts")
-            mean = await self._unpacked(message.tensor_part, shapes[number], tally)
-            self.tensor_part_container.register_processed_part(index, number, mean)
+            part = parts[number]
+            part.copy_(await self._unpacked(message.tensor_part, part.shape, tally))
             number += 1
-        if number != len(shapes):
-            raise AllreduceException(f"{number} of {len(shapes)} parts came back")
+        if number != len(parts):
+            raise AllreduceException(f"{number} of {len(parts)} parts came back")
 
     async def _unpacked(self, message: Any, shape: torch.Size, tally: Tally) -> torch.Tensor:
         self.received_bytes += len(message.buffer)

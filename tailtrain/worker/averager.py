@@ -2,7 +2,7 @@
 
 Written against hivemind 1.1.12, which the lock pins. What is changed, and why:
 
-- The all-reduce is exact, and all or nothing (`all_reduce`): nothing is written until all parts have arrived.
+- The all-reduce is exact, and all or nothing (`all_reduce`): the mean is taken when all parts have arrived.
 - Where weights travel compressed, and all members began from the same, differences from those travel.
 - Only peers that the configuration names may join, be joined, or download the state (libp2p has proved their
   peer ids when the connection opened), and only with a message that passes the checks. Whom one member
@@ -215,14 +215,13 @@ class Averager(DecentralizedAverager):  # type: ignore[misc]  # hivemind is unty
         )
         self._running_groups[group_id].set_result(runner)
         try:
-            (mean,) = [mean async for mean in runner]
+            await runner.average()
         except Exception as error:
             patience.failed()
             raise runner.failure or AllreduceException(repr(error)) from error
         patience.succeeded(runner.silence)
         if base is not None:
-            mean.add_(base)
-        vector.copy_(mean)
+            vector.add_(base)
         self.last_updated = get_dht_time()
         return max(runner.sent_bytes, runner.received_bytes)
 
