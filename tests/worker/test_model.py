@@ -23,7 +23,7 @@ TRAINING = TrainingConfig(
     batch_size=4, learning_rate=0.01, weight_decay=0.1, warmup_steps=0, round_seconds=1.0,
     averaging_timeout_seconds=5.0, target_tokens=1000, outer_learning_rate=1.0, outer_momentum=0.0,
     start_timeout_seconds=5.0, keep_checkpoints=2, fault_tolerance=True,
-    checkpoint_rounds=1, steps_per_round=0,
+    checkpoint_rounds=1, steps_per_round=0, health_weighted=True,
 )  # fmt: skip
 CPU = torch.device("cpu")
 ROOT = Path(__file__).parents[2]
