@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.lab.conftest import small_lab
+from tests.lab.pair import CONFIG
 from tests.lab.trio import HOSTS, Trio
 
 if TYPE_CHECKING:
@@ -48,13 +49,12 @@ class Cells(Trio):
         files = (f"deploys/{name}.py" for name in deploys)
         return self.said(code, "pyinfra", "-y", "inventory.py", *files, timeout=800)
 
-    def run_dir(self) -> str:
-        """Where the hosts keep the run at hand."""
-        return f"{STATE}/runs/{json.loads(self.on(HOSTS[0], 'cat /etc/tailtrain/worker.json'))['run_id']}"
-
     def status(self, host: str) -> dict[str, Any]:
-        """What a host's worker says of itself; empty before it says anything."""
-        text = self.on(host, f"cat {self.run_dir()}/status.json 2>/dev/null || echo '{{}}'")
+        """What a host's worker says of the run at hand; empty before it says anything."""
+        read = f"import json; print(json.load(open('{CONFIG}'))['run_id'])"
+        text = self.on(
+            host, f'cat {STATE}/runs/$(python3 -c "{read}" 2>/dev/null)/status.json 2>/dev/null || echo {{}}'
+        )
         document: dict[str, Any] = json.loads(text)
         return document
 

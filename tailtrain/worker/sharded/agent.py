@@ -42,7 +42,7 @@ _SHUTDOWN_SECONDS = 5
 # Below the quorum the agent gives up after this long, so that its supervisor looks for the others again.
 _JOIN_SECONDS, _LAST_CALL_SECONDS = 30, 2
 _BEAT_SECONDS, _MOST_MISSED_BEATS = 1, 6  # an agent beside a rank that starts gets little of its processor
-_READ_SECONDS = 10
+_READ_SECONDS = 15  # until a store that is silent counts as gone
 EXIT_STOPPED = 143
 
 
@@ -121,7 +121,7 @@ def _one_rendezvous(path: Path, config: ShardedConfig, host: str) -> bool:
     )
     try:
         launch_agent(launch, rank_process, [str(path)])
-    except RendezvousError as error:
+    except (RendezvousError, RuntimeError) as error:  # torch's DistError, of the store, is the latter
         log(f"the rendezvous on {host} ended: {str(error) or type(error).__name__}")
         return False
     return True

@@ -112,7 +112,7 @@ class Supervisor:
         agent.meet_at(host)
         looked = 0.0
         while agent.running and not agent.rendezvous_ended():
-            if self._stopping or self._fatal.exists():
+            if self._stopping or self._fatal.exists() or host in hearing.dead:
                 agent.end()
                 break
             self._end_waits_for(hearing.dead)
