@@ -64,6 +64,20 @@ class Checkpoint:
     committed_unix: float
 
 
+def is_due(number: int, *, every: int, all_each: int) -> bool:
+    """Whether nodes write what the averaging of all in a round committed.
+
+    It depends on the round alone: all nodes write after the same averagings, whenever they came to the run,
+    and find a state in common after all of them have crashed at once.
+
+    Args:
+        number: the round, from 0 on.
+        every: every how many averagings of all.
+        all_each: every how many rounds all average; 1 is always.
+    """
+    return (number + 1) // max(1, all_each) % every == 0
+
+
 class CheckpointStore:
     """The checkpoints of one run on one node."""
 

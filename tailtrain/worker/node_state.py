@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from tailtrain.errors import PeerError
-from tailtrain.worker.checkpoints import Checkpoint, CheckpointStore
+from tailtrain.worker.checkpoints import Checkpoint, CheckpointStore, is_due
 from tailtrain.worker.commit import Commit
 from tailtrain.worker.ledger import (
     PROTOCOL,
@@ -229,8 +229,12 @@ class NodeState:
 
     def save_if_due(self, *, stopping: bool = False) -> None:
         """Write the anchor if it is not on disk yet: when its turn has come, and at an end."""
-        due = self._unwritten >= self._config.training.checkpoint_rounds
-        if due or (self._unwritten and (stopping or self.anchor.finished)):
+        due = is_due(
+            self.anchor.round,
+            every=self._config.training.checkpoint_rounds,
+            all_each=self._config.coordination.all_each,
+        )
+        if self._unwritten and (due or stopping or self.anchor.finished):
             self.save()
 
     def save(self) -> None:
