@@ -1,5 +1,11 @@
 """The gossip side of a worker: what Serf says of the nodes of its run, and what it says of itself.
 
+A node measures its own health once a round, right after averaging (`gossip.health` has the formula): how long
+ago its agent was sure of its own link, or heard of another node; its tokens per second against its own best;
+free memory and disk; and its path. Whether that is direct only Tailscale knows, which the worker's account
+may not ask: it counts as relayed where the median of Serf's estimated round trips is longer than any direct
+path on earth.
+
 The local agent may be away, now or for good: then nobody counts as dead, there are no pairs, and who is there
 follows from announcements alone, as without gossip. Training goes on, and the status says so.
 """

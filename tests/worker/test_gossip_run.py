@@ -130,6 +130,7 @@ def test_nodes_die_and_return_between_averagings_of_all(make_run: MakeRun, recor
     fleet.until(lambda: "with" in run.status(0)["message"], 60, "a round of pairs")
     seen = len(run.anchors(0))
     fleet.kill(3)
+    run.agents.kill("n3")
     fleet.until(lambda: "n3" not in _members(run.anchors(0)[-1]), 60, "the others averaged without n3")
     *usual, late = [line["ended_unix"] - line["due_unix"] for line in run.anchors(0)]
     cost = late - sum(usual) / len(usual)
@@ -137,6 +138,11 @@ def test_nodes_die_and_return_between_averagings_of_all(make_run: MakeRun, recor
     print(f"a killed node costs the others {cost:.1f} s")
     assert len(run.anchors(0)) <= seen + 2
     fleet.until(lambda: _helped(run.anchors(0)), 60, "what n3 left is trained by the others")
+    fleet.until(lambda: any(line["deaths"] for line in fleet.progress(0)), 60, "n3's death is told")
+    death = next(line["deaths"][0] for line in fleet.progress(0) if line["deaths"])
+    assert death["node"] == "n3"
+    record_property("seconds until a death is certain", death["seconds"])
+    print(f"it is certain {death['seconds']:.1f} s after the last sign of life")
 
     run.agents.kill("n1")
     fleet.until(lambda: "the local agent is away" in run.log(1), 30, "n1 says that its agent is away")
@@ -145,6 +151,7 @@ def test_nodes_die_and_return_between_averagings_of_all(make_run: MakeRun, recor
     assert "n1" in _members(run.anchors(0)[-1])
     run.agents.start("n1", watched=False)
 
+    run.agents.start("n3", watched=False)
     fleet.start(3)
     fleet.until(lambda: "n3" in _members(run.anchors(0)[-1]), 90, "n3 is back")
     assert next(m for m in run.anchors(3)[-1]["group"] if m["node"] == "n3")["tokens"] >= 0
