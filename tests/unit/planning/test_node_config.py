@@ -207,6 +207,7 @@ def test_the_project_s_templates_are_all_used() -> None:
         "tailtrain-validate.service.j2",
         "tailtrain-chunks.service.j2",
         "tailtrain-serf.service.j2",
+        "sharded.json.j2",
         "worker-sandbox.j2",
         "tailnet-policy.hujson.j2",  # for no host: `tailtrain policy` writes it
     }
