@@ -54,8 +54,8 @@ class Norms:
     def of(cls, weights: torch.Tensor, base: torch.Tensor) -> Norms:
         """Measured, without a copy of either."""
         squares = (
-            float(torch.linalg.vector_norm(now - before)) ** 2
-            for now, before in zip(weights.split(_BLOCK), base.split(_BLOCK), strict=True)
+            float(torch.linalg.vector_norm(present - past)) ** 2
+            for present, past in zip(weights.split(_BLOCK), base.split(_BLOCK), strict=True)
         )
         return cls(float(torch.linalg.vector_norm(weights)), math.sqrt(sum(squares)))
 

@@ -87,10 +87,10 @@ class Noticeboard:
             try:
                 view[name] = read_announcement(self._origin.admit(entry, name), name)
             except PeerError as error:
-                problems[name] = str(error)
+                problems[name] = str(error).removeprefix(f"{name}: ")
         problems = {name: problem for name, problem in problems.items() if name not in view}
         for name, problem in problems.items():
             if self.left_out.get(name) != problem:
-                log(f"left out: {problem}")
+                log(f"left out: {name}: {problem}")
         self.left_out = problems
         return view
