@@ -158,6 +158,8 @@ def test_a_good_file_is_read_as_it_stands(tmp_path: Path) -> None:
         ("coordination/address", "qfox", r"coordination\.address: .*IPv4"),
         ("coordination/port", 70000, r"coordination\.port: .*from 1 to 65535"),
         ("coordination/quorum", 3, r"coordination\.quorum: .*at most 2"),
+        ("coordination/reducers", {"stranger": 1.0}, r"coordination\.reducers: .*stranger.*nodes of the run"),
+        ("coordination/reducers", {"qfox": 0.4}, r"coordination\.reducers: .*add up to 1"),
         ("coordination/peers/0/peer_id", "0OIl", r"coordination\.peers\[0\]\.peer_id: .*peer id"),
         ("coordination/peers/0/node", "qfox", r"coordination\.peers: .*each only once"),
         ("coordination/peers/0/role", "primary", r"coordination\.peers: .*exactly one primary"),
