@@ -3,7 +3,7 @@
     python alone.py WORKER_JSON
 
 Says `ready` when it is warm. Then each line on standard input is a number of seconds: it trains that long on
-the node's own share and prints one line of JSON, what it did and what a round of the worker would have said.
+the node's own share, and prints one line of JSON: tokens, and the seconds that they took.
 """
 
 import json
@@ -20,8 +20,9 @@ WARM_SECONDS = 2.0
 
 def main() -> None:
     """Train for as long as each line says."""
-    supply = Supply(load_config(Path(sys.argv[1])))
-    trainer = Trainer(load_config(Path(sys.argv[1])), supply.stream)
+    config = load_config(Path(sys.argv[1]))
+    supply = Supply(config)
+    trainer = Trainer(config, supply.stream)
     supply.read_on({}, {})
     trainer.train_until(time.time() + WARM_SECONDS, 0.0, lambda: False)
     print("ready", flush=True)
