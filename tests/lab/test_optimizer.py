@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tailtrain.planning import layout
 from tailtrain.planning.measured_rounds import measured_rounds
 from tests.lab.conftest import small_lab
-from tests.lab.pair import CONFIG
 from tests.lab.trio import HOSTS, Trio
 
 if TYPE_CHECKING:
@@ -49,18 +49,23 @@ class Unequal(Trio):
     def train(self, run: str) -> MeasuredRounds:
         """What some rounds of a run take; its workers are stopped then."""
 
-        def enough(rounds: list[dict[str, Any]]) -> bool:
-            # Until it is deployed, what is there is of the run before.
-            ours = json.loads(self.on(HOSTS[0], f"cat {CONFIG}"))["run_id"] == run
-            return ours and len(rounds) > ROUNDS and len(rounds[-1]["group"]) == len(HOSTS)
+        def enough(_: list[dict[str, Any]]) -> bool:
+            # Asked for by name: until this run is deployed, what is there is of the one before.
+            rounds = self.rounds(run)
+            return len(rounds) > ROUNDS and len(rounds[-1]["group"]) == len(HOSTS)
 
         with self.in_the_background("pyinfra", "-y", "inventory.py", *DEPLOYS):
             self.wait_for(enough)
-        progress = self.progress(HOSTS[0])
+        progress = self.rounds(run)
         self.deploy("stop")
         found = measured_rounds(progress)
         assert found is not None
         return found
+
+    def rounds(self, run: str) -> list[dict[str, Any]]:
+        """What the primary wrote of a run's rounds so far."""
+        text = self.on(HOSTS[0], f"cat {layout.run(run)}/progress.jsonl 2>/dev/null; true")
+        return [json.loads(line) for line in text.splitlines()]
 
 
 @pytest.fixture(scope="module")
