@@ -32,5 +32,10 @@ def keep_still() -> None:
 def _forget(references: Sequence[weakref.ref[Tensor]]) -> None:
     for reference in references:
         tensor = reference()
-        if tensor is not None and not tensor.is_cuda:
-            tensor.untyped_storage().resize_(0)
+        if tensor is None or tensor.is_cuda:
+            continue
+        storage = tensor.untyped_storage()
+        if storage.resizable():
+            storage.resize_(0)
+        else:  # numpy has seen it, which keeps its size for good; this may be its only tensor
+            tensor.data = tensor.new_empty(0)
