@@ -11,18 +11,28 @@ from typing import TYPE_CHECKING
 from tests.bench.progress import say
 from tests.bench.project import CHECKOUT
 from tests.bench.quality.data import FILES, shared
+from tests.bench.quality.processes import clear
 from tests.bench.quality.runs import CORES, Job, Trained, alone, fleet
 from tests.bench.results import Results, Target, machine
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+    from pathlib import Path
+
+    from tests.bench.quality.data import Shared
 
 FLEET, SAME_TOKENS, SAME_TIME = "the fleet", "one machine, same tokens", "the fastest, same time"
 ROUNDS, TOKENS = "rounds", "tokens"
 WALL = "a seed, all runs"
 USUAL = Job(
     model={"layers": 1, "width": 16, "heads": 2, "context": 32},
-    training={"round_seconds": 1.5, "batch_size": 128, "learning_rate": 0.01},
+    training={
+        "round_seconds": 1.0,
+        "batch_size": 128,
+        "learning_rate": 0.02,
+        "outer_learning_rate": 1.0,
+        "outer_momentum": 0.5,
+    },
     target_tokens=24_000_000,
     validation_bytes=131_072,
 )
@@ -41,33 +51,37 @@ def measured(seeds: Sequence[int], job: Job) -> Results:
     results = Results(facts=machine())
     folder = CHECKOUT / ".tailtrain" / "bench-quality"
     data = shared(CHECKOUT / ".tailtrain" / "demo", folder / "data", CORES)
-    for seed in seeds:
-        began = time.monotonic()
-        place = folder / f"seed-{seed}"
-        say(f"seed {seed}: the fleet")
-        together = fleet(job, data, seed, place / "fleet")
-        _keep(results, seed, FLEET, together)
-        results.add(FLEET, together.seconds)
-        # The same wall-clock at the speed that each had: a single machine loses nothing to averagings.
-        tokens = {node: int(speed * together.seconds) for node, speed in together.speeds.items()}
-        runs = {
-            SAME_TOKENS: (data.all_of(_FASTEST), _FASTEST, together.tokens),
-            SAME_TIME: (data.all_of(_FASTEST), _FASTEST, tokens[_FASTEST]),
-            **{own(node): (data.own_of(node), node, tokens[node]) for node in CORES},
-        }
-        # Each has one thread; what they are given is counted in tokens, so they do not disturb each other.
-        with ThreadPoolExecutor(max_workers=2) as pool:
-            say(f"seed {seed}: {len(runs)} single machines, two at a time")
-            singles = {
-                name: pool.submit(
-                    alone, job, of, seed, place / f"single-{at}", node=node, tokens=max(1, count)
-                )
-                for at, (name, (of, node, count)) in enumerate(runs.items())
-            }
-            for name, single in singles.items():
-                _keep(results, seed, name, single.result())
-        results.add(WALL, time.monotonic() - began)
+    try:
+        for seed in seeds:
+            _one_seed(results, seed, job, data, folder / f"seed-{seed}")
+    finally:
+        clear()
     return results
+
+
+def _one_seed(results: Results, seed: int, job: Job, data: Shared, place: Path) -> None:
+    began = time.monotonic()
+    say(f"seed {seed}: the fleet")
+    together = fleet(job, data, seed, place / "fleet")
+    _keep(results, seed, FLEET, together)
+    results.add(FLEET, together.seconds)
+    # The same wall-clock at the speed that each had: a single machine loses nothing to averagings.
+    tokens = {node: int(speed * together.seconds) for node, speed in together.speeds.items()}
+    runs = {
+        SAME_TOKENS: (data.all_of(_FASTEST), _FASTEST, together.tokens),
+        SAME_TIME: (data.all_of(_FASTEST), _FASTEST, tokens[_FASTEST]),
+        **{own(node): (data.own_of(node), node, tokens[node]) for node in CORES},
+    }
+    # Each has one thread; what they are given is counted in tokens, so they do not disturb each other.
+    with ThreadPoolExecutor(max_workers=2) as pool:
+        say(f"seed {seed}: {len(runs)} single machines, two at a time")
+        singles = {
+            name: pool.submit(alone, job, of, seed, place / f"single-{at}", node=node, tokens=max(1, count))
+            for at, (name, (of, node, count)) in enumerate(runs.items())
+        }
+        for name, single in singles.items():
+            _keep(results, seed, name, single.result())
+    results.add(WALL, time.monotonic() - began)
 
 
 def _keep(results: Results, seed: int, name: str, found: Trained) -> None:

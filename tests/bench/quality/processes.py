@@ -112,3 +112,8 @@ class Node:
             *("env", "OMP_NUM_THREADS=1", f"PYTHONPATH={CHECKOUT}", str(WORKER / "python")),
             *("-m", "tailtrain.worker", name, "--config", str(self._config)),
         ]
+
+
+def clear() -> None:
+    """End all that still runs of any node, and remove the nodes' cgroups."""
+    cgroups.kill(_GROUP)
