@@ -160,7 +160,7 @@ def test_a_masked_unit_shows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     both = shown.format("loaded", "enabled") + "\n\n" + shown.replace("a.s", "b.s").format("masked", "masked")
     write(tmp_path / "systemctl", f"#!/bin/sh\ncat <<'END'\n{both}\nEND\n", 0o755)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
-    found = probe_program.units(["a.service", "b.service"])
+    found = units_program.units(["a.service", "b.service"])
     assert found["a.service"]["drop_ins"] == ["/x.conf"]
     assert found["b.service"]["drop_ins"] == ["/x.conf", "masked (systemctl unmask b.service)"]
     assert [found[unit]["masked"] for unit in ("a.service", "b.service")] == [False, True]
