@@ -148,7 +148,7 @@ class ShardedFleet:
             if process.poll() is None:
                 process.send_signal(signal.SIGKILL)
                 process.wait()
-            self.until(lambda index=index: not self.living(index), 10, f"n{index}'s processes are gone")  # type: ignore[misc]
+            self.until(lambda index=index: not self.living(index), 60, f"n{index}'s processes are gone")  # type: ignore[misc]
 
 
 def wait_all(fleet: ShardedFleet, seconds: float) -> list[int]:

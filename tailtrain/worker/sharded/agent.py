@@ -39,8 +39,8 @@ _BACKEND = "tailtrain"
 _ALWAYS = 1_000_000
 _MONITOR_SECONDS = 0.2
 _SHUTDOWN_SECONDS = 5
-# Below the quorum the agent gives up after this long, so that its supervisor looks for the others again.
-_JOIN_SECONDS, _LAST_CALL_SECONDS = 30, 2
+# Long, for others may take minutes to start on a small host; the supervisor ends what waits in vain.
+_JOIN_SECONDS, _LAST_CALL_SECONDS = 600, 2
 _BEAT_SECONDS, _MOST_MISSED_BEATS = 1, 6  # an agent beside a rank that starts gets little of its processor
 _READ_SECONDS = 15  # until a store that is silent counts as gone
 EXIT_STOPPED = 143

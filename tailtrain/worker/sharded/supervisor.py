@@ -13,6 +13,7 @@ from tailtrain.errors import LostNodeError, WorkerError
 from tailtrain.worker.files import canonical_json, write_atomically
 from tailtrain.worker.sharded.agent_process import AgentProcess
 from tailtrain.worker.sharded.gossip import open_hearing
+from tailtrain.worker.sharded.hearing import Word, held_by
 from tailtrain.worker.sharded.rendezvous import Chooser
 from tailtrain.worker.sharded.status import ShardedStatus
 from tailtrain.worker.status import log
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from types import FrameType
 
     from tailtrain.worker.sharded.config import ShardedConfig
-    from tailtrain.worker.sharded.hearing import Hearing, Word
+    from tailtrain.worker.sharded.hearing import Hearing
 
 _POLL_SECONDS = 0.2
 _LOOK_SECONDS = 1.0
@@ -53,6 +54,7 @@ class Supervisor:
         self._fatal = config.worker.run_dir / _FATAL
         self._shown: tuple[object, ...] = ()
         self._heard: dict[str, float] = {}
+        self._elsewhere = False
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._note)
 
@@ -110,9 +112,9 @@ class Supervisor:
         """Take part in a rendezvous until it ends; whether the run is finished."""
         agent = self._agent = self._agent or AgentProcess(self._path)
         agent.meet_at(host)
-        looked = 0.0
+        looked, self._elsewhere = 0.0, False
         while agent.running and not agent.rendezvous_ended():
-            if self._stopping or self._fatal.exists() or host in hearing.dead:
+            if self._stopping or self._fatal.exists() or self._elsewhere or host in hearing.dead:
                 agent.end()
                 break
             self._end_waits_for(hearing.dead)
@@ -147,6 +149,11 @@ class Supervisor:
             return
         words, config = hearing.hear(), self._config
         self._raise_if_over(words)
+        own = config.worker.node
+        holding = {**words, own: Word(config.worker.run_id, own, host)} if host == own else words
+        held = held_by(config.rendezvous_order, holding)
+        # A parted network leaves two that hold it: all go to the first of them.
+        self._elsewhere = held is not None and held != host
         now = time.monotonic()
         self._heard |= dict.fromkeys(words, now)
         # A node that is starved of its processor answers late, and is there all the same.
