@@ -1,14 +1,13 @@
 """What to train, and how. Each name here is a setting of tailtrain; an unknown one is an error.
 
-How the work is spread: the words are the specification's. `tailtrain plan` names, for a choice that this
-version cannot carry out, the nearest one that it can.
+How the work is spread: the words are the specification's, docs/engines.md says what they mean here.
 """
 
 distribution_strategy = "dataParallel"
-coordination_protocol = "decentralized"
+coordination_protocol = "eneGossip"  # or "decentralized", "centralized"
 storage_backend = "local"  # this machine sends; "s3" and "googleDriveTopological" use `storage`, see below
-resource_allocation = "declared_cores"
-load_balancing = "static"
+resource_allocation = "swarm_topology_optimizer"  # or "declared_cores"
+load_balancing = "health_weighted"  # or "static"
 data_sharding = True
 fault_tolerance = True
 

@@ -19,10 +19,9 @@ _WORDS = '''"""What to train, and how. Each name here is a setting of tailtrain;
 What stands behind a # is the default. `tailtrain plan` shows what becomes of it.
 """
 
-# How the work is spread, in the specification's words. `tailtrain plan` names, for a choice that this version
-# cannot carry out, the nearest one that it can.
-distribution_strategy = "dataParallel"
-coordination_protocol = "decentralized"
+# How the work is spread, in the specification's words; docs/engines.md says what they mean.
+distribution_strategy = "dataParallel"  # or "pipelineParallel", "modelParallel"
+coordination_protocol = "eneGossip"  # or "decentralized", "centralized"
 storage_backend = "local"
 # storage = {{}}  # for the other backends: {{"remote": "name:folder"}}, a remote of rclone and a folder there
 resource_allocation = "swarm_topology_optimizer"  # or "declared_cores"

@@ -45,12 +45,22 @@ class Pair:
         shutil.copy(PROJECT / "config.py", folder)
         (folder / ".tailtrain").mkdir()
         (folder / ".tailtrain" / "demo").symlink_to(PROJECT / ".tailtrain" / "demo")
+        self.spread("coordination_protocol", "decentralized")
+        self.spread("resource_allocation", "declared_cores")
+        self.spread("load_balancing", "static")
         self.set("round_seconds", "5.0")
         self.set("target_tokens", "60_000")
         self.set("learning_rate", "0.01")
         self.set("layers", "2")
         self.set("width", "64")
         self.set("context", "64")
+
+    def spread(self, name: str, value: str) -> None:
+        """Change a word of the specification in group_data/all.py."""
+        path = self.folder / "group_data" / "all.py"
+        text, number = re.subn(rf"(?m)^{name} = .*$", f"{name} = {value!r}", path.read_text())
+        assert number == 1, name
+        path.write_text(text)
 
     def set(self, name: str, value: str) -> None:
         """Change a setting of the model or the training in group_data/all.py."""
