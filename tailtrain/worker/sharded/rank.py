@@ -109,14 +109,16 @@ def _take_part(
     store, checkpoints, source, status = tools
     node = config.worker.node
     names = [member.node for member in members]
+    patience = timedelta(seconds=config.collective_timeout_seconds)
     dist.init_process_group(
         "gloo",
         store=PrefixStore("world", store),
         rank=names.index(node),
         world_size=len(names),
-        timeout=timedelta(seconds=config.collective_timeout_seconds),
+        timeout=patience,
     )
-    group = dist.new_group([share.rank for share in division.values()])
+    # A group does not take over the world's time-out: its own would be half an hour.
+    group = dist.new_group([share.rank for share in division.values()], timeout=patience)
     team = Team(tuple(names), division, _writers(config, division), group)
     having = [rank for rank, member in enumerate(members) if member.state == state != BEGINNING]
     holder = having[0] if having else 0
