@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from tailtrain.fleet.status import render_status
 
-TRAINING = {"unit": "active", "state": "training", "round": 3, "tokens": 12_000}
+TRAINING: dict[str, Any] = {"unit": "active", "state": "training", "round": 3, "tokens": 12_000}
 
 
 def test_membership_shows_where_there_is_one() -> None:
