@@ -42,6 +42,7 @@ _NEWS_SECONDS = 1.0  # clocks agree better than this
 _CONNECT_SECONDS = 3.0
 _GOODBYE_SECONDS = 8.0
 _ASK_SECONDS = 1.0
+_NO_ROUND = -1
 
 
 class Presence:
@@ -67,6 +68,7 @@ class Presence:
         self._deaths_told = 0
         self._noted = self._roster()
         self.health = 1.0
+        self.answer(_NO_ROUND, "waits")
 
     @property
     def connected(self) -> bool:

@@ -90,8 +90,8 @@ class Beats:
     """Asks all live nodes every `BEAT_SECONDS`, so that it is known how long ago a dead one lived.
 
     One node of the fleet does that: as many questions as nodes would be as many answers as nodes squared.
-    A worker that does not answer four times in a row is noted as dead, as long as its node says that it is at
-    work on the run; who is stopped in order takes that back.
+    A worker that answered before and does not four times in a row is noted as dead, as long as its node says
+    that it is at work on the run; who is stopped in order takes that back.
 
     Args:
         watch: through which it is asked.
@@ -101,6 +101,7 @@ class Beats:
     def __init__(self, watch: Watch, run: str) -> None:
         self._watch, self._run_id = watch, run
         self._missed: dict[str, int] = {}
+        self._answering: set[str] = set()
         self._closing = threading.Event()
         self._thread = threading.Thread(target=self._run, name="gossip-beats", daemon=True)
         self._thread.start()
@@ -119,8 +120,11 @@ class Beats:
                 if member.status == "alive" and member.tags.get("run") == self._run_id
             }
             answers = self._watch.who_is_here(at_work, _BEAT_WAIT_SECONDS)
-            missed = at_work - set(answers) if self._watch.sight.connected else set()
+            self._answering |= set(answers)
+            asked = at_work & self._answering
+            missed = asked - set(answers) if self._watch.sight.connected else set()
             self._missed = {node: self._missed.get(node, 0) + 1 for node in missed}
             for node in sorted(missed):
                 if self._missed[node] == _BEATS_DEAD:
                     self._watch.note_death(node, "worker")
+                    self._answering.discard(node)
