@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.lab.conftest import small_lab
+from tests.lab.pair import CONFIG
 from tests.lab.trio import HOSTS, Trio
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-pytestmark = [pytest.mark.lab, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.lab, pytest.mark.timeout(1200)]
 
 STATE = "/var/lib/tailtrain"
 LOST = HOSTS[2]
@@ -33,11 +34,11 @@ class Gossiping(Trio):
             "engine = {'all_each': 3}\n"
         )
         self.set("round_seconds", "3.0")
-        self.set("target_tokens", "250_000")
 
     def status(self, host: str) -> dict[str, Any]:
         """What a host's worker says of itself; empty before it says anything."""
-        text = self.on(host, f"cat {STATE}/runs/*/status.json 2>/dev/null || echo '{{}}'")
+        run = json.loads(self.on(host, f"cat {CONFIG}"))["run_id"]
+        text = self.on(host, f"cat {STATE}/runs/{run}/status.json 2>/dev/null || echo '{{}}'")
         document: dict[str, Any] = json.loads(text)
         return document
 
@@ -60,14 +61,16 @@ def _members(line: dict[str, Any]) -> set[str]:
 
 def test_a_run_in_pairs_loses_a_worker_gets_it_back_and_ends_with_equal_views(hosts: Gossiping) -> None:
     hosts.declare()
+    hosts.train_for(60)
+    hosts.deploy("provision")
     with hosts.in_the_background("pyinfra", "-y", "inventory.py", "deploys/train.py") as deploy:
-        hosts.until(lambda: any(not line["all"] for line in _progress(hosts, LOST)), 240, "a pair")
+        hosts.until(lambda: any(not line["all"] for line in hosts.progress(LOST)), 240, "a pair")
         hosts.on(LOST, "systemctl kill --signal=SIGKILL tailtrain-worker; true")
         hosts.until(
             lambda: any(LOST not in _members(line) for line in _all(hosts)), 60, "the others without it"
         )
         hosts.until(lambda: LOST in _members(_all(hosts)[-1]), 120, "it is back")
-        said = deploy.communicate(timeout=400)[0]
+        said = deploy.communicate(timeout=500)[0]
     assert deploy.returncode == 0, said[-5000:]
     assert "in a pair" in said
     assert re.search(r"coordination +met +all 3 nodes asked all others, and saw the same 3 members", said)
@@ -78,10 +81,5 @@ def test_a_run_in_pairs_loses_a_worker_gets_it_back_and_ends_with_equal_views(ho
     assert again.returncode == 0, again.stdout + again.stderr
 
 
-def _progress(hosts: Gossiping, host: str) -> list[dict[str, Any]]:
-    text = hosts.on(host, f"cat {STATE}/runs/*/progress.jsonl 2>/dev/null; true")
-    return [json.loads(line) for line in text.splitlines() if line.strip()]
-
-
 def _all(hosts: Gossiping) -> list[dict[str, Any]]:
-    return [line for line in _progress(hosts, HOSTS[0]) if line["all"]]
+    return [line for line in hosts.progress(HOSTS[0]) if line["all"]]

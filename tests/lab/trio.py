@@ -63,6 +63,15 @@ class Trio(Pair):
         text = self.on(host, f"cat /var/lib/tailtrain/runs/{run}/progress.jsonl 2>/dev/null; true")
         return [json.loads(line) for line in text.splitlines() if line.strip()]
 
+    def train_for(self, seconds: float) -> None:
+        """Declare as many tokens as these hosts train in about so long, seen in a short run of another seed."""
+        self.set("target_tokens", "30_000")
+        self.set("seed", "1")
+        self.deploy("train")
+        last = self.progress(HOSTS[0])[-1]["group"]
+        self.set("target_tokens", str(int(seconds * sum(member["tokens_per_second"] for member in last))))
+        self.set("seed", "2")
+
     def wait_for_round(self, number: int, seconds: float = 120) -> None:
         """Until the primary has averaged this round."""
         self.wait_for(lambda rounds: any(each["round"] >= number for each in rounds), seconds)
