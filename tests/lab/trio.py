@@ -64,7 +64,7 @@ class Trio(Pair):
         return [json.loads(line) for line in text.splitlines() if line.strip()]
 
     def train_for(self, seconds: float) -> None:
-        """Declare as many tokens as these hosts train in about so long, seen in a short run of another seed."""
+        """Declare as many tokens as these hosts train in about so long, by a short run of another seed."""
         self.set("target_tokens", "30_000")
         self.set("seed", "1")
         self.deploy("train")
