@@ -6,6 +6,8 @@ One rule for all of it: what is declared now stays, and so does what was used in
     runs/ID       models that were fetched, of runs that what is declared now does not go on with; their
                   reports are small and stay
     identities/   keys that were made for hosts which never got them, and are not in the inventory any more
+
+The fleet's gossip key (`keys/`) never goes: it is what lets this machine add a host without a new key for all.
 """
 
 from __future__ import annotations
