@@ -20,10 +20,11 @@ pytestmark = [pytest.mark.lab, pytest.mark.timeout(900)]
 
 STATE = "/var/lib/tailtrain"
 # Three nodes can share six heads, and each can have some layers.
-MODEL = {"layers": 6, "width": 48, "heads": 6, "context": 64}
-STEP = 16 * 64
-IN_LAYERS = 4 * 6 * 12 * 48 * 48
-WHOLE = IN_LAYERS + 4 * (256 * 48 + 64 * 48 + 6 * 2 * 48 + 48)
+LAYERS, WIDTH, CONTEXT = 4, 48, 64
+MODEL = {"layers": LAYERS, "width": WIDTH, "heads": 6, "context": CONTEXT}
+STEP = 16 * CONTEXT
+IN_LAYERS = 4 * LAYERS * 12 * WIDTH * WIDTH
+WHOLE = IN_LAYERS + 4 * (256 * WIDTH + CONTEXT * WIDTH + LAYERS * 2 * WIDTH + WIDTH)
 
 
 class Cells(Trio):
@@ -89,7 +90,8 @@ def require_learned(report: dict[str, Any], took_part: int = 3) -> None:
 
 @pytest.mark.parametrize("protocol", ["centralized", "decentralized", "eneGossip"])
 def test_data_parallel(cells: Cells, protocol: str) -> None:
-    cells.declare("dataParallel", protocol, tokens=160 * STEP)
+    # A third of the steps one after another that the other cells make of as many tokens.
+    cells.declare("dataParallel", protocol, tokens=480 * STEP)
     cells.deploy("train")
     require_learned(cells.report(), took_part=2)
     assert cells.said(0, "tailtrain", "plan").count("No changes") == 1
