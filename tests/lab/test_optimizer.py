@@ -84,7 +84,8 @@ def test_with_a_slow_link_the_optimizer_trains_more_than_shares_by_cores(unequal
     assert predicted["compression"] != "none"
     chosen = unequal.train(plan["run"]["id"])
     print(f"by cores: {by_cores}\nchosen:   {chosen}\npredicted: {predicted['words']}")
-    assert chosen.tokens_per_second > by_cores.tokens_per_second
+    # Against what the same hosts could do at that time: the machine that they share has other work too.
+    assert chosen.utilisation > by_cores.utilisation
     assert chosen.seconds < by_cores.seconds
     # What the hosts measured meanwhile changes nothing: the run keeps its topology.
     assert unequal.plan()["topology"] == predicted
