@@ -88,7 +88,7 @@ class SerfFleet:
     def log(self, name: str) -> str:
         return (self._folder / name / "log").read_text(errors="replace")
 
-    def await_live(self, live: Iterable[str], *, seconds: float = 20.0, seers: Iterable[str] = ()) -> float:
+    def await_live(self, live: Iterable[str], *, seconds: float = 60.0, seers: Iterable[str] = ()) -> float:
         """Wait until these are live for all of them (or `seers`), and nobody else; the seconds it took."""
         wanted = frozenset(live)
         looking = [self.watches[name] for name in seers or wanted]
