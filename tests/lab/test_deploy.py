@@ -174,7 +174,10 @@ def test_a_host_that_is_away_is_unknown_in_the_plan_and_nobody_is_asked(
         assert project.plan()[0] == 3
     finally:
         judge.boot()
-    assert project.plan()[0] == 0
+    deadline = time.monotonic() + 60
+    while (plan := project.plan())[0] != 0:  # its services are still coming up
+        assert time.monotonic() < deadline, plan[1]
+        time.sleep(1)
 
 
 def test_without_the_primary_nothing_is_done_anywhere(project: Project, trained: str) -> None:
@@ -321,8 +324,9 @@ def test_stop_and_resume_go_on_where_the_last_averaging_left_them(running: Proje
     assert resumed["total_tokens"] > stopped["total_tokens"]
     assert resumed["run_id"] == stopped["run_id"]
     progress = running.on("qfox", f"cat {STATE}/runs/{stopped['run_id']}/progress.jsonl").splitlines()
-    rounds = [json.loads(line)["round"] for line in progress]
-    assert rounds == sorted(set(rounds)), "no round is trained twice"
+    # What two nodes committed alone since the last averaging of all is not kept when all stop.
+    rounds = [line["round"] for line in map(json.loads, progress) if line["all"]]
+    assert rounds == sorted(set(rounds)), "no averaging of all is done twice"
 
 
 def test_a_seventh_host_gets_a_share_and_trains(running: Project) -> None:
