@@ -7,6 +7,7 @@ said in an earlier run does not hide what it says now.
 
 from __future__ import annotations
 
+import time
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from tailtrain.worker.config import WorkerConfig
 
 _KEY = "tailtrain.nodes"
+_CLOCK_SECONDS = 2.0  # the clocks of a fleet are not further apart
 _TABLE_SECONDS = 5.0  # one look-up or store in the table, at most
 
 
@@ -44,6 +46,7 @@ class Noticeboard:
         training = config.training
         self._lifetime = training.round_seconds + 3 * training.averaging_timeout_seconds + 60.0
         self.left_out: dict[str, str] = {}
+        self._since = time.time()
 
     def announce(self, said: Announcement, *, wait: bool = False) -> None:
         """Tell all peers; waits until they know only where asked to."""
@@ -77,6 +80,12 @@ class Noticeboard:
 
         return answer
 
+    def _is_news(self, entry: Any) -> bool:
+        """Whether it was said after this node came: the table keeps what nodes said in earlier runs."""
+        said = entry.get("said") if isinstance(entry, dict) else None
+        sent = said.get("sent") if isinstance(said, dict) else None
+        return not isinstance(sent, float) or sent >= self._since - _CLOCK_SECONDS
+
     def _read(self, entries: dict[Any, Any]) -> dict[str, Announcement]:
         view: dict[str, Announcement] = {}
         problems: dict[str, str] = {}
@@ -87,7 +96,8 @@ class Noticeboard:
             try:
                 view[name] = read_announcement(self._origin.admit(entry, name), name)
             except PeerError as error:
-                problems[name] = str(error).removeprefix(f"{name}: ")
+                if self._is_news(entry):
+                    problems[name] = str(error).removeprefix(f"{name}: ")
         problems = {name: problem for name, problem in problems.items() if name not in view}
         for name, problem in problems.items():
             if self.left_out.get(name) != problem:
