@@ -7,7 +7,7 @@ One rule for all of it: what is declared now stays, and so does what was used in
                   reports are small and stay
     identities/   keys that were made for hosts which never got them, and are not in the inventory any more
 
-The fleet's gossip key (`keys/`) never goes: it is what lets this machine add a host without a new key for all.
+The fleet's gossip key (`keys/`) never goes: with it this machine can add a host without a new key for all.
 """
 
 from __future__ import annotations

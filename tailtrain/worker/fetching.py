@@ -88,6 +88,7 @@ class ChunkFetcher:
         self._again: dict[str, float] = {}  # chunk to the time before which it is not tried again
         self._last_source: dict[str, str] = {}  # by the node whose shard it is
         self._told: set[tuple[str, str]] = set()
+        self._borrowed: set[str] = set()
         self._running = False
         self._thread: threading.Thread | None = None
 
@@ -121,6 +122,15 @@ class ChunkFetcher:
             self._changed.notify()
         if self._thread is not None:
             self._thread.join(_END_SECONDS)
+
+    def give_back(self) -> None:
+        """After the end of a run: remove what was fetched of others' shards, which no plan has put here.
+
+        What a worker fetched that was killed since stays until the next deploy.
+        """
+        for chunk in self._borrowed:
+            with suppress(OSError):  # a deploy may have removed it
+                (self._config.chunk_dir / chunk).unlink()
 
     def _go_on(self) -> None:
         """Have a thread if there is something to do; called with the lock held."""
@@ -169,6 +179,8 @@ class ChunkFetcher:
             return
         fetched = puller.fetch(one.chunk, self._sizes[one.chunk], self._order(one))
         self._again.pop(one.chunk, None)
+        if one.node != self._config.node:
+            self._borrowed.add(one.chunk)
         if (one.node, fetched.source) not in self._told:
             self._told.add((one.node, fetched.source))
             log(f"chunks of {self._whose(one.node)} shard come from {fetched.source}")

@@ -91,6 +91,8 @@ def _take_part(
         if presence is not None:
             closing.callback(presence.close)
     RoundLoop(config, state, status, swarm, presence, stopping).run()
+    supply.fetcher.close()
+    supply.fetcher.give_back()
 
 
 def _close(swarm: Swarm) -> None:
