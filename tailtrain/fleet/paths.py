@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from pyinfra.api.host import Host
 
-    from tailtrain.planning.division import RoundTrips
+    from tailtrain.planning.division.planned import RoundTrips
     from tailtrain.planning.observed import Observed
     from tailtrain.planning.sourcing import Paths
 

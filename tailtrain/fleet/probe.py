@@ -15,7 +15,6 @@ from tailtrain.fleet import files_program, lock_program, probe_program, remote, 
 from tailtrain.fleet.memory import Memory
 from tailtrain.planning import layout
 from tailtrain.planning.judgement import unlearned
-from tailtrain.planning.measurements import read_measured
 from tailtrain.planning.observed import (
     Hardware,
     LockHolder,
@@ -28,6 +27,7 @@ from tailtrain.planning.observed import (
     Unreachable,
 )
 from tailtrain.planning.receipt import read_receipt
+from tailtrain.planning.topology.measurements import read_measured
 from tailtrain.tailnet.daemon import current_netmap, forget_netmap
 from tailtrain.tailnet.preflight import HostPreflight, check_hosts
 

@@ -11,13 +11,13 @@ from gevent.pool import Pool
 from tailtrain.errors import FleetError, GateError
 from tailtrain.fleet import remote
 from tailtrain.planning import layout
+from tailtrain.planning.division.measured_steps import compared_steps
 from tailtrain.planning.guarantees import RunRecord
 from tailtrain.planning.guarantees import judge as judge_guarantees
 from tailtrain.planning.judgement import unlearned
-from tailtrain.planning.measured_rounds import compared
-from tailtrain.planning.measured_steps import compared_steps
 from tailtrain.planning.parts import counted, megabytes
 from tailtrain.planning.text import table, wrapped
+from tailtrain.planning.topology.measured_rounds import compared
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

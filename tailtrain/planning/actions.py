@@ -13,18 +13,18 @@ from tailtrain.planning.carried import (
 )
 from tailtrain.planning.departed import DepartedFound, departed_plan
 from tailtrain.planning.distribution import distribution_of
-from tailtrain.planning.division import planned_division
+from tailtrain.planning.division.node_config import sharded_document
+from tailtrain.planning.division.planned import planned_division
+from tailtrain.planning.division.stage_nodes import kept_nodes
 from tailtrain.planning.hardware import require_supported
 from tailtrain.planning.host_plan import Fleet, plan_of_host
 from tailtrain.planning.node_config import spans_of
 from tailtrain.planning.observed import LockHolder, Observation, Observed, RunState
 from tailtrain.planning.parts import ACTION_ORDER, Action, Phase
 from tailtrain.planning.plan import DepartedHost, HostPlan, Material, Plan, digest, quorum_of
-from tailtrain.planning.sharded_config import sharded_document
 from tailtrain.planning.shares import q16_weights
 from tailtrain.planning.sharing import shares_of
-from tailtrain.planning.stage_nodes import kept_nodes
-from tailtrain.planning.topology_plan import planned_topology
+from tailtrain.planning.topology.planned import planned_topology
 from tailtrain.spec import NetworkNode, NodeReserve, NodeRole
 from tailtrain.spec.problems import Problems
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from tailtrain.planning.datasets import PlannedDataset
-    from tailtrain.planning.division import RoundTrips
+    from tailtrain.planning.division.planned import RoundTrips
     from tailtrain.planning.receipt import Login
     from tailtrain.planning.settings import Settings
     from tailtrain.planning.sourcing import Paths

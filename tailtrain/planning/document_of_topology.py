@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tailtrain.planning.document_topology import RoundEntry, TopologyEntry, Work
-from tailtrain.planning.offers import Role
-from tailtrain.planning.topology_text import share_line, topology_lines
+from tailtrain.planning.topology.offers import Role
+from tailtrain.planning.topology.text import share_line, topology_lines
 
 if TYPE_CHECKING:
-    from tailtrain.planning.offers import Prediction
-    from tailtrain.planning.topology_plan import PlannedTopology
+    from tailtrain.planning.topology.offers import Prediction
+    from tailtrain.planning.topology.planned import PlannedTopology
 
 
 def topology_entry(planned: PlannedTopology | None) -> TopologyEntry | None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from tailtrain.planning import layout
 from tailtrain.planning.carried import moves_of
+from tailtrain.planning.division.node_config import config_digest, on_cpu
 from tailtrain.planning.drift import drift_of, sha256_of
 from tailtrain.planning.hardware import GIB, limits_of, needed_space, require_disk
 from tailtrain.planning.memory import require_memory
@@ -16,7 +17,6 @@ from tailtrain.planning.plan import HostPlan, Material
 from tailtrain.planning.pruning import removals_of
 from tailtrain.planning.receipt import Receipt
 from tailtrain.planning.serf_plan import missing_packages, serf_plan
-from tailtrain.planning.sharded_config import config_digest, on_cpu
 from tailtrain.planning.work import HostContext, actions_of, sources_of
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from tailtrain.planning.settings import Settings
     from tailtrain.planning.storage_plan import PlannedStorage
     from tailtrain.planning.templates import Templates
-    from tailtrain.planning.topology_plan import PlannedTopology
+    from tailtrain.planning.topology.planned import PlannedTopology
     from tailtrain.spec import NetworkNode, NodeReserve
 
 # Bytes per second until a transfer was measured. Direct, and between nodes or from a backend: a slow home's

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from tailtrain.planning.datasets import PlannedChunk, PlannedDataset
-    from tailtrain.planning.division import Division
+    from tailtrain.planning.division.planned import Division
     from tailtrain.planning.node_config import NodeLimits
     from tailtrain.planning.observed import LockHolder
     from tailtrain.planning.parts import (
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from tailtrain.planning.settings import Settings
     from tailtrain.planning.sourcing import Delivery
     from tailtrain.planning.storage_plan import PlannedStorage
-    from tailtrain.planning.topology_plan import PlannedTopology
+    from tailtrain.planning.topology.planned import PlannedTopology
     from tailtrain.spec import NetworkNode
 
 

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING
 from tailtrain.planning import layout
 from tailtrain.planning.choices import declared_choices
 from tailtrain.planning.datasets import PlannedChunk, PlannedDataset
+from tailtrain.planning.division.node_config import sharded_rehearsal
 from tailtrain.planning.hardware import declared_limits
 from tailtrain.planning.memory import require_memory
 from tailtrain.planning.node_config import FleetSpans, Peer, Spans, unit_values, worker_document
 from tailtrain.planning.placement import Placement, Range
 from tailtrain.planning.plan import CPU_LOCK, CUDA_LOCK, Material, quorum_of
-from tailtrain.planning.sharded_config import sharded_rehearsal
 from tailtrain.planning.storage_plan import PlannedStorage
 from tailtrain.spec import StorageBackend
 from tailtrain.spec.problems import Problems

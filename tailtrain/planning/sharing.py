@@ -9,7 +9,7 @@ from tailtrain.planning.carried import owned_now, placements_of, run_id_of
 from tailtrain.planning.distribution import distribution_of
 from tailtrain.planning.observed import Observation
 from tailtrain.planning.shares import apportion
-from tailtrain.planning.topology_plan import weights_of
+from tailtrain.planning.topology.planned import weights_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -11,8 +11,8 @@ from tailtrain.worker.checkpoints import CheckpointStore
 from tailtrain.worker.files import canonical_json, write_atomically
 from tailtrain.worker.ledger import Entry, total_tokens
 from tailtrain.worker.model import build_model
+from tailtrain.worker.reading.supply import load_shards
 from tailtrain.worker.status import log
-from tailtrain.worker.supply import load_shards
 from tailtrain.worker.trainer import choose_device
 from tailtrain.worker.weights import FlatWeights, weights_sha256
 

@@ -17,14 +17,14 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from tailtrain.worker.announcements import View
-    from tailtrain.worker.attempt import Attempt
     from tailtrain.worker.config import WorkerConfig
     from tailtrain.worker.ledger import Contribution
     from tailtrain.worker.membership import Membership
     from tailtrain.worker.node_state import NodeState
+    from tailtrain.worker.peers.attempt import Attempt
+    from tailtrain.worker.peers.swarm import Swarm
     from tailtrain.worker.schedule import Round
     from tailtrain.worker.status import StatusFile
-    from tailtrain.worker.swarm import Swarm
     from tailtrain.worker.uncommitted import Uncommitted
 
 _POLL_SECONDS = 0.25

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING
 from tailtrain.errors import CheckpointError, PeerError
 from tailtrain.worker.files import canonical_json, publish_directory
 from tailtrain.worker.ledger import Entry, Ledger, ledger_from_json, ledger_to_json
-from tailtrain.worker.reading_progress import Progress, progress_from_json, progress_to_json
-from tailtrain.worker.takeover import group_from_json
+from tailtrain.worker.reading.reading_progress import Progress, progress_from_json, progress_to_json
+from tailtrain.worker.reading.takeover import group_from_json
 from tailtrain.worker.weights import FlatWeights, read_tensors, to_safetensors, weights_sha256
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
-    from tailtrain.worker.shards import Shards
+    from tailtrain.worker.reading.shards import Shards
 
 _FORMAT = 2
 _NAME = re.compile(r"round-(\d{6,})")

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tailtrain.worker.ledger import PROTOCOL, Entry, Ledger, ledger_to_json, total_tokens
-from tailtrain.worker.reading_progress import Progress, progress_to_json
+from tailtrain.worker.reading.reading_progress import Progress, progress_to_json
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from tailtrain.worker.exchange import SharedState
-    from tailtrain.worker.shards import Shards
+    from tailtrain.worker.reading.shards import Shards
 
 
 @dataclass(frozen=True)

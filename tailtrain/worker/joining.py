@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from tailtrain.worker.config import WorkerConfig
     from tailtrain.worker.membership import Membership
     from tailtrain.worker.node_state import NodeState
-    from tailtrain.worker.swarm import Swarm
+    from tailtrain.worker.peers.swarm import Swarm
 
 _LOOK_SECONDS = 1.0
 _RETRY_SECONDS = 0.5

@@ -15,12 +15,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tailtrain.errors import PeerError
-from tailtrain.worker.reading_progress import Progress, progress_from_json, progress_to_json
+from tailtrain.worker.reading.reading_progress import Progress, progress_from_json, progress_to_json
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from tailtrain.worker.shards import Shards
+    from tailtrain.worker.reading.shards import Shards
 
 PROTOCOL = 3
 _DIGEST_DIGITS = 64

@@ -22,8 +22,8 @@ from tailtrain.worker.status import log
 if TYPE_CHECKING:
     from tailtrain.worker.config import WorkerConfig
     from tailtrain.worker.node_state import NodeState
+    from tailtrain.worker.peers.swarm import Swarm  # a node alone needs no hivemind
     from tailtrain.worker.presence import Presence  # a node without gossip needs no msgpack
-    from tailtrain.worker.swarm import Swarm  # a node alone needs no hivemind
 
 _SAY_SECONDS = 4.0  # below READY_SECONDS
 _AVOID_SECONDS = 10.0

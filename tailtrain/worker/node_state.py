@@ -29,16 +29,16 @@ from tailtrain.worker.ledger import (
 )
 from tailtrain.worker.model import build_model
 from tailtrain.worker.optimizer import outer_step
-from tailtrain.worker.reading_progress import adopted_progress, join
+from tailtrain.worker.reading.reading_progress import adopted_progress, join
+from tailtrain.worker.reading.takeover import group_from_json
 from tailtrain.worker.status import log
-from tailtrain.worker.takeover import group_from_json
 from tailtrain.worker.trainer import Trainer
 from tailtrain.worker.weights import FlatWeights, is_finite, weights_sha256
 
 if TYPE_CHECKING:
     from tailtrain.worker.config import WorkerConfig
     from tailtrain.worker.exchange import SharedState
-    from tailtrain.worker.supply import Supply
+    from tailtrain.worker.reading.supply import Supply
 
 _FIRST_AVERAGING_SECONDS = 1.0
 _OUTER = "outer"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from tailtrain.worker.reading_progress import epochs_of
+from tailtrain.worker.reading.reading_progress import epochs_of
 
 if TYPE_CHECKING:
     from tailtrain.worker.averaging import Outcome

@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     from tailtrain.worker.config import WorkerConfig
     from tailtrain.worker.gossip.health import Speed
     from tailtrain.worker.node_state import NodeState
+    from tailtrain.worker.peers.swarm import Swarm
     from tailtrain.worker.presence import Presence
     from tailtrain.worker.status import StatusFile
-    from tailtrain.worker.swarm import Swarm
 
 _POLL_SECONDS = 0.25
 _RETRY_SECONDS = 0.5

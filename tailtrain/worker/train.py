@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING
 from tailtrain.errors import WorkerError
 from tailtrain.worker.joining import FinishedElsewhereError
 from tailtrain.worker.node_state import NodeState
+from tailtrain.worker.reading.supply import Supply
 from tailtrain.worker.rounds import RoundLoop, Stopped
 from tailtrain.worker.status import StatusFile
-from tailtrain.worker.supply import Supply
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from types import FrameType
 
     from tailtrain.worker.config import WorkerConfig
-    from tailtrain.worker.swarm import Swarm
+    from tailtrain.worker.peers.swarm import Swarm
 
 
 class _StopRequest:
@@ -79,7 +79,7 @@ def _take_part(
         return
     swarm = presence = None
     if config.coordination.peers:
-        from tailtrain.worker.swarm import open_swarm  # noqa: PLC0415 - a node alone needs no hivemind
+        from tailtrain.worker.peers.swarm import open_swarm  # noqa: PLC0415 - a node alone needs no hivemind
 
         swarm = open_swarm(config, state.commit.weights.numel(), supply.shards, state.shared)
         closing.callback(_close, swarm)

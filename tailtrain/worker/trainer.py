@@ -13,16 +13,16 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from tailtrain.worker.forks import forget_in_forks
 from tailtrain.worker.model import build_model, next_byte_loss
 from tailtrain.worker.optimizer import AdamW
+from tailtrain.worker.peers.forks import forget_in_forks
 from tailtrain.worker.weights import FlatWeights
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from tailtrain.worker.batches import BatchStream
     from tailtrain.worker.config import WorkerConfig
+    from tailtrain.worker.reading.batches import BatchStream
 
 _IDLE_SECONDS = 0.2
 _CUBLAS_SPACE = ":4096:8"  # with a fixed workspace cuBLAS adds in the same order each time (manual, 2.1.4)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tailtrain.worker.ledger import Contribution
-from tailtrain.worker.reading_progress import join
+from tailtrain.worker.reading.reading_progress import join
 from tailtrain.worker.trainer import NO_WORK, Work
 
 if TYPE_CHECKING:

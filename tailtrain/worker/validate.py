@@ -20,11 +20,11 @@ from torch.nn import functional
 
 from tailtrain.errors import WorkerError
 from tailtrain.worker.aggregate import MANIFEST_FILE, MODEL_FILE
-from tailtrain.worker.availability import try_to_fetch
 from tailtrain.worker.files import canonical_json, write_atomically
-from tailtrain.worker.manifests import DataSet, load_data_set
 from tailtrain.worker.model import SEPARATOR, build_model
-from tailtrain.worker.records import ChunkStore
+from tailtrain.worker.reading.availability import try_to_fetch
+from tailtrain.worker.reading.manifests import DataSet, load_data_set
+from tailtrain.worker.reading.records import ChunkStore
 from tailtrain.worker.trainer import choose_device
 from tailtrain.worker.weights import FlatWeights
 

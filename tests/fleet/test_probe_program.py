@@ -17,8 +17,8 @@ from tailtrain.data import send, verify
 from tailtrain.fleet import files_program, lock_program, probe_program, units_program
 from tailtrain.fleet.probe import probe_request
 from tailtrain.planning import layout
-from tailtrain.planning.measurements import read_measured
 from tailtrain.planning.plan import Material
+from tailtrain.planning.topology.measurements import read_measured
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tailtrain.planning import layout
-from tailtrain.planning.measured_rounds import measured_rounds
+from tailtrain.planning.topology.measured_rounds import measured_rounds
 from tests.lab.conftest import small_lab
 from tests.lab.trio import HOSTS, Trio
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from tailtrain.planning.measured_rounds import MeasuredRounds
+    from tailtrain.planning.topology.measured_rounds import MeasuredRounds
 
 pytestmark = pytest.mark.lab
 

@@ -32,7 +32,7 @@ from tailtrain.spec.defaults import ALL_NODES
 
 if TYPE_CHECKING:
     from tailtrain.planning.departed import DepartedFound
-    from tailtrain.planning.division import RoundTrips
+    from tailtrain.planning.division.planned import RoundTrips
     from tailtrain.planning.plan import HostPlan
     from tailtrain.planning.sourcing import Paths
 

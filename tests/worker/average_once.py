@@ -23,7 +23,7 @@ from tailtrain.worker.announcements import Announcement
 from tailtrain.worker.config import load_config
 from tailtrain.worker.gossip.pairing import group_bits
 from tailtrain.worker.ledger import Contribution, Entry
-from tailtrain.worker.supply import load_shards
+from tailtrain.worker.reading.supply import load_shards
 from tailtrain.worker.weights import weights_sha256
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ def vector_of(node: str, size: int) -> torch.Tensor:
 
 
 def main(config_path: str, tokens: str, size: str, out: str, options: str = "{}") -> None:
-    from tailtrain.worker.swarm import open_swarm  # noqa: PLC0415 - tests import this module for its vectors
+    from tailtrain.worker.peers.swarm import open_swarm  # noqa: PLC0415 - tests import this module for its vectors
 
     config, asked = load_config(Path(config_path)), json.loads(options)
     base = vector_of("base", int(size))

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tailtrain.worker.reading_progress import ShardProgress
-from tailtrain.worker.records import ChunkStore
-from tailtrain.worker.shelf_reader import ShelfReader
+from tailtrain.worker.reading.reading_progress import ShardProgress
+from tailtrain.worker.reading.records import ChunkStore
+from tailtrain.worker.reading.shelf_reader import ShelfReader
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tailtrain.worker.shards import Shard
+    from tailtrain.worker.reading.shards import Shard
 
 
 def records_read(shard: Shard, one: ShardProgress, chunks: Path, *, context: int) -> int:

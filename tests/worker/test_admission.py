@@ -15,15 +15,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tailtrain.errors import PeerError
-from tailtrain.worker.admission import Bounds, Norms, Request, read_request
 from tailtrain.worker.data_config import RowRange
 from tailtrain.worker.ledger import Contribution, Entry
-from tailtrain.worker.shards import Shard, Shards
+from tailtrain.worker.peers.admission import Bounds, Norms, Request, read_request
+from tailtrain.worker.reading.shards import Shard, Shards
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore", DeprecationWarning)  # hivemind makes use of what torch deprecates
-    from tailtrain.worker.compression import form_of, pack, part_bytes, unpack
-    from tailtrain.worker.reducing import PartReducer, Tally, reducer_parts
+    from tailtrain.worker.peers.compression import form_of, pack, part_bytes, unpack
+    from tailtrain.worker.peers.reducing import PartReducer, Tally, reducer_parts
 
 SHARDS = Shards(
     "a", [Shard("natural", node, [RowRange("0" * 64, 0, 90)], seed=1) for node in "ab"], taken_over=True

@@ -10,13 +10,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tailtrain.errors import WorkerError
-from tailtrain.worker.batches import Batch, BatchStream, Wanted
 from tailtrain.worker.data_config import RowRange
-from tailtrain.worker.reading_progress import NOTHING_READ, Progress, ShardProgress, epochs_of, join
-from tailtrain.worker.records import ChunkStore
-from tailtrain.worker.shards import Shard, Shards
-from tailtrain.worker.shelf_reader import ShelfReader
-from tailtrain.worker.takeover import parts_of
+from tailtrain.worker.reading.batches import Batch, BatchStream, Wanted
+from tailtrain.worker.reading.reading_progress import NOTHING_READ, Progress, ShardProgress, epochs_of, join
+from tailtrain.worker.reading.records import ChunkStore
+from tailtrain.worker.reading.shards import Shard, Shards
+from tailtrain.worker.reading.shelf_reader import ShelfReader
+from tailtrain.worker.reading.takeover import parts_of
 from tests.worker.conftest import code, words, write_chunks
 from tests.worker.counting import records_read
 

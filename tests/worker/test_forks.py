@@ -9,7 +9,7 @@ from pathlib import Path
 
 SCRIPT = """
 import json, os, torch
-from tailtrain.worker.forks import forget_in_forks, keep_still
+from tailtrain.worker.peers.forks import forget_in_forks, keep_still
 def anonymous():
     lines = open("/proc/self/status").readlines()
     return next(int(line.split()[1]) for line in lines if line.startswith("RssAnon")) // 1024

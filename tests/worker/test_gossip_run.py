@@ -19,8 +19,8 @@ if shutil.which("serf") is None:
     pytest.skip("needs Debian's serf package", allow_module_level=True)
 
 from tailtrain.worker.config import load_config
-from tailtrain.worker.reading_progress import ShardProgress, progress_from_json
-from tailtrain.worker.supply import load_shards
+from tailtrain.worker.reading.reading_progress import ShardProgress, progress_from_json
+from tailtrain.worker.reading.supply import load_shards
 from tests.worker.counting import records_read
 from tests.worker.serf_fleet import SerfFleet
 

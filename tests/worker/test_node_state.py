@@ -15,7 +15,7 @@ from tailtrain.errors import PeerError
 from tailtrain.worker.config import WorkerConfig, load_config
 from tailtrain.worker.ledger import PROTOCOL, Contribution, Entry
 from tailtrain.worker.node_state import NodeState
-from tailtrain.worker.supply import Supply
+from tailtrain.worker.reading.supply import Supply
 from tailtrain.worker.uncommitted import Uncommitted
 
 if TYPE_CHECKING:

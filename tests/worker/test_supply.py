@@ -9,7 +9,7 @@ import pytest
 
 from tailtrain.errors import WorkerError
 from tailtrain.worker.config import load_config
-from tailtrain.worker.supply import Supply, load_shards
+from tailtrain.worker.reading.supply import Supply, load_shards
 
 MakeFleet = Callable[..., Any]
 

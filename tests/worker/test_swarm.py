@@ -50,8 +50,8 @@ from pathlib import Path
 import torch
 from tailtrain.errors import TailtrainError
 from tailtrain.worker.config import load_config
-from tailtrain.worker.supply import load_shards
-from tailtrain.worker.swarm import open_swarm
+from tailtrain.worker.reading.supply import load_shards
+from tailtrain.worker.peers.swarm import open_swarm
 config = load_config(Path(sys.argv[1]))
 """
 
@@ -116,7 +116,7 @@ def test_memory_beyond_the_model_is_bounded(make_fleet: MakeFleet) -> None:
         "from tailtrain.worker.config import load_config\n"
         "from tailtrain.worker.ledger import Contribution, Entry\n"
         "from tailtrain.worker.node_state import NodeState\n"
-        "from tailtrain.worker.supply import Supply\n"
+        "from tailtrain.worker.reading.supply import Supply\n"
         "def peak(): return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024\n"
         "config = load_config(Path(sys.argv[1]))\n"
         "def work(layers):\n"

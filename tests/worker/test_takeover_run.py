@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 from tailtrain.data.packs import PACK_FOLDER, packs_of
 from tailtrain.worker.config import load_config
-from tailtrain.worker.reading_progress import ShardProgress, progress_from_json
-from tailtrain.worker.supply import load_shards
+from tailtrain.worker.reading.reading_progress import ShardProgress, progress_from_json
+from tailtrain.worker.reading.supply import load_shards
 from tests.worker.counting import records_read
 
 if TYPE_CHECKING:
-    from tailtrain.worker.shards import Shard
+    from tailtrain.worker.reading.shards import Shard
 
 MakeFleet = Callable[..., Any]
 LOST = 2

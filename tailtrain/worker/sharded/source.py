@@ -11,18 +11,18 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from tailtrain.errors import WorkerError
-from tailtrain.worker.batches import BatchStream
-from tailtrain.worker.manifests import load_data_set
-from tailtrain.worker.reading_progress import progress_from_json, progress_to_json
-from tailtrain.worker.records import ChunkStore
-from tailtrain.worker.shards import Shard, Shards
+from tailtrain.worker.reading.batches import BatchStream
+from tailtrain.worker.reading.manifests import load_data_set
+from tailtrain.worker.reading.reading_progress import progress_from_json, progress_to_json
+from tailtrain.worker.reading.records import ChunkStore
+from tailtrain.worker.reading.shards import Shard, Shards
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from tailtrain.worker.batches import Wanted
-    from tailtrain.worker.blocks import Bytes
     from tailtrain.worker.config import WorkerConfig
+    from tailtrain.worker.reading.batches import Wanted
+    from tailtrain.worker.reading.blocks import Bytes
 
 _ALL = "all"
 """Who owns the shards: the order of reading follows from it, so it is the same on all nodes."""

@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 
 from tailtrain.worker.config import load_config
-from tailtrain.worker.supply import Supply
+from tailtrain.worker.reading.supply import Supply
 from tailtrain.worker.trainer import Trainer
 
 WARM_SECONDS = 2.0

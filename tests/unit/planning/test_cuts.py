@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tailtrain.errors import DeclarationError, UnsupportedError
 from tailtrain.partition import Costs, StageNode, cut, stage_bytes, stage_work
-from tailtrain.planning.cuts import (
+from tailtrain.planning.division.cuts import (
     Link,
     bubble,
     plan_pipeline,

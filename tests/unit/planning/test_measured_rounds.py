@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tailtrain.planning.measured_rounds import compared, measured_rounds
+from tailtrain.planning.topology.measured_rounds import compared, measured_rounds
 from tests.unit.planning.test_topology_text import TOPOLOGY
 
 

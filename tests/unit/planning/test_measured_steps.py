@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tailtrain.planning.measured_steps import compared_steps
+from tailtrain.planning.division.measured_steps import compared_steps
 from tests.plans.situations import Situation
 
 PLAN = (

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tailtrain.planning.measurements import read_measured
 from tailtrain.planning.observed import Measured
+from tailtrain.planning.topology.measurements import read_measured
 
 GOOD: dict[str, Any] = {
     "run": "a" * 16,

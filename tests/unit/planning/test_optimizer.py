@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 pytest.importorskip("scipy")
 
 from tailtrain.errors import DeclarationError
-from tailtrain.planning.offers import (
+from tailtrain.planning.topology.offers import (
     Compression,
     Job,
     Limits,
@@ -25,8 +25,8 @@ from tailtrain.planning.offers import (
     Way,
     first_guess,
 )
-from tailtrain.planning.optimizer import optimize
-from tailtrain.planning.round_time import (
+from tailtrain.planning.topology.optimizer import optimize
+from tailtrain.planning.topology.round_time import (
     averaging_seconds,
     best_reducers,
     best_round_seconds,

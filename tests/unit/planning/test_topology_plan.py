@@ -13,13 +13,13 @@ from hypothesis import strategies as st
 
 from tailtrain.errors import DeclarationError
 from tailtrain.planning import layout
-from tailtrain.planning.kept_topology import kept_topology, topology_text
-from tailtrain.planning.offers import Compression, Topology, Way
 from tailtrain.planning.receipt import Login, Receipt
+from tailtrain.planning.topology.kept import kept_topology, topology_text
+from tailtrain.planning.topology.offers import Compression, Topology, Way
 from tests.plans.situations import NAMES, PRIMARY, SEVENTH, Situation
 
 if TYPE_CHECKING:
-    from tailtrain.planning.topology_plan import PlannedTopology
+    from tailtrain.planning.topology.planned import PlannedTopology
 
 SPEEDS = dict(zip(NAMES, (9_100.0, 7_400.0, 800.0, 1_900.0, 4_000.0, 2_050.0), strict=True))
 

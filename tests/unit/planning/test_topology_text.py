@@ -6,8 +6,8 @@ import dataclasses
 
 import pytest
 
-from tailtrain.planning.offers import Compression, Prediction, Role, Topology, Way
-from tailtrain.planning.topology_text import measured_line, share_line, topology_lines
+from tailtrain.planning.topology.offers import Compression, Prediction, Role, Topology, Way
+from tailtrain.planning.topology.text import measured_line, share_line, topology_lines
 
 TOPOLOGY = Topology(
     roles={"a": Role.TRAINS, "b": Role.TRAINS, "c": Role.DATA},

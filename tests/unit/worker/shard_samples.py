@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from hypothesis import strategies as st
 
 from tailtrain.worker.data_config import RowRange
-from tailtrain.worker.reading_progress import Progress, ShardProgress, progress_of
-from tailtrain.worker.shards import Shard, Shards
+from tailtrain.worker.reading.reading_progress import Progress, ShardProgress, progress_of
+from tailtrain.worker.reading.shards import Shard, Shards
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -20,8 +20,8 @@ from tailtrain.worker.ledger import (
     read_contribution,
     total_tokens,
 )
-from tailtrain.worker.reading_progress import ShardProgress
-from tailtrain.worker.shards import Shard, Shards
+from tailtrain.worker.reading.reading_progress import ShardProgress
+from tailtrain.worker.reading.shards import Shard, Shards
 
 KNOWN = ("a", "b", "c")
 SHARDS = Shards(

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tailtrain.errors import PeerError
 from tailtrain.worker.ledger import PROTOCOL
-from tailtrain.worker.origin import Origin
+from tailtrain.worker.peers.origin import Origin
 
 OWN = Origin(run="0123456789abcdef", code="c0de", data="da7a", plan="91a9")
 plain = st.recursive(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tailtrain.worker.patience import Patience
+from tailtrain.worker.peers.patience import Patience
 
 silences = st.floats(0.0, 100.0)
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from tailtrain.errors import PeerError
 from tailtrain.worker.data_config import RowRange
-from tailtrain.worker.reading_progress import (
+from tailtrain.worker.reading.reading_progress import (
     NOTHING_READ,
     Progress,
     ShardProgress,
@@ -21,7 +21,7 @@ from tailtrain.worker.reading_progress import (
     progress_of,
     progress_to_json,
 )
-from tailtrain.worker.shards import Shard, Shards
+from tailtrain.worker.reading.shards import Shard, Shards
 from tests.unit.worker.shard_samples import SHARDS, shard, shard_views, views
 
 CODER = SHARDS.by_key["natural", "coder"]  # twelve shelves

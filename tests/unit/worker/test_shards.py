@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from tailtrain.worker.config import WorkerConfig, load_config
 from tailtrain.worker.data_config import RowRange, Span
-from tailtrain.worker.manifests import Chunk, DataSet
-from tailtrain.worker.shards import Shard, shards_of
+from tailtrain.worker.reading.manifests import Chunk, DataSet
+from tailtrain.worker.reading.shards import Shard, shards_of
 from tests.unit.worker.test_config import GOOD, PEER_ID
 
 if TYPE_CHECKING:

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tailtrain.errors import PeerError
-from tailtrain.worker.reading_progress import NOTHING_READ, Progress, ShardProgress
-from tailtrain.worker.takeover import deal, group_from_json, parts_of
+from tailtrain.worker.reading.reading_progress import NOTHING_READ, Progress, ShardProgress
+from tailtrain.worker.reading.takeover import deal, group_from_json, parts_of
 from tests.unit.worker.shard_samples import COUNTS, DOMAINS, NODES, SHARDS, groups, shards, views
 
 

@@ -1,0 +1,1 @@
+"""Who does how much and how averagings go: measured, chosen, predicted, kept."""

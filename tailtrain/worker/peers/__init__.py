@@ -1,0 +1,1 @@
+"""This node among its peers: announcements, averagings, downloads (all of hivemind is here)."""
