@@ -26,7 +26,7 @@ from tailtrain.exit_codes import (
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from tailtrain.planning.document import PlanDocument
+    from tailtrain.planning.documents.plan import PlanDocument
     from tailtrain.planning.plan import Plan
 
 
@@ -46,9 +46,9 @@ def apply(ctx: click.Context, file: Path | None, inventory: Path, *, yes: bool, 
     """
     cooperate()
     from tailtrain.fleet.approval import outdated
-    from tailtrain.planning.document_of import document_of
-    from tailtrain.planning.render import render_plan, summary
-    from tailtrain.planning.stakes import stakes
+    from tailtrain.planning.documents.of_plan import document_of
+    from tailtrain.planning.rendering.plan import render_plan, summary
+    from tailtrain.planning.rendering.stakes import stakes
 
     saved = _saved(file) if file else None
     command = pyinfra_command(inventory, "deploys/train.py")
@@ -80,7 +80,7 @@ def exit_code(deploy: int, after: PlanDocument) -> int:
 
 
 def _saved(file: Path) -> PlanDocument:
-    from tailtrain.planning.document import decode
+    from tailtrain.planning.documents.plan import decode
 
     try:
         content = file.read_bytes()
@@ -121,7 +121,7 @@ def _confirm(lines: Sequence[str], *, ask: bool) -> None:
         DeclarationError: there is nobody to ask.
         Exit: they did not say yes; nothing was done.
     """
-    from tailtrain.planning.text import wrapped
+    from tailtrain.planning.rendering.text import wrapped
 
     click.echo("\nThis will")
     for line in lines:
@@ -143,7 +143,7 @@ def _confirm(lines: Sequence[str], *, ask: bool) -> None:
 def _deploy(command: Sequence[str], document: PlanDocument) -> int:
     """Run pyinfra in this terminal; its exit code. It refuses where its plan is not the one shown."""
     from tailtrain.fleet.approval import APPLYING_VARIABLE, FILE_VARIABLE, PLAN_VARIABLE
-    from tailtrain.planning.document import encode
+    from tailtrain.planning.documents.plan import encode
 
     with TemporaryDirectory(prefix="tailtrain-") as folder:
         file = Path(folder) / "plan.json"

@@ -41,6 +41,6 @@ def config(inventory: Path, *, as_json: bool, masked: bool, document: Path | Non
     if as_json:
         click.echo(to_lean_json(value, indent=2))
     else:
-        from tailtrain.planning.render_configuration import render_configuration
+        from tailtrain.planning.rendering.configuration import render_configuration
 
         click.echo(render_configuration(value), nl=False)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from tailtrain.planning.undo_text import Outcome
+    from tailtrain.planning.rendering.undo import Outcome
     from tailtrain.planning.undoing import UndoPlan
 
 
@@ -38,7 +38,7 @@ def destroy(
     """
     cooperate()
     from tailtrain.fleet import connect, destroy
-    from tailtrain.planning.undo_text import render_outcomes, render_undo
+    from tailtrain.planning.rendering.undo import render_outcomes, render_undo
 
     with destroy.undoing(connect.declared_state(inventory), hosts, keep_runs=keep_runs) as undoing:
         click.echo(render_undo(undoing.plan), nl=False)
@@ -57,7 +57,7 @@ def _confirm(plan: UndoPlan) -> None:
     Raises:
         DeclarationError: there is nobody, or the answer was another one; nothing was changed then.
     """
-    from tailtrain.planning.undo_text import question
+    from tailtrain.planning.rendering.undo import question
 
     if not sys.stdin.isatty():
         raise DeclarationError(
@@ -71,7 +71,7 @@ def _confirm(plan: UndoPlan) -> None:
 
 
 def _code(outcomes: Sequence[Outcome]) -> int:
-    from tailtrain.planning.undo_text import Result
+    from tailtrain.planning.rendering.undo import Result
 
     results = {one.result for one in outcomes}
     if results & {Result.FAILED, Result.REFUSED}:

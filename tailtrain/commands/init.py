@@ -134,7 +134,7 @@ def _primary(entries: Sequence[Entry], named: str | None, left_out: dict[str, st
 
 
 def _show(found: Sequence[Newcomer], first: Entry, others: Sequence[Entry], left_out: dict[str, str]) -> None:
-    from tailtrain.planning.text import table
+    from tailtrain.planning.rendering.text import table
 
     by_name = {newcomer.name: newcomer for newcomer in found}
     rows = [
@@ -160,7 +160,7 @@ def _show(found: Sequence[Newcomer], first: Entry, others: Sequence[Entry], left
 
 def _tell_next(inventory: Path) -> None:
     """What to type now; and what a project needs besides, where it is not here."""
-    from tailtrain.planning.text import table
+    from tailtrain.planning.rendering.text import table
     from tailtrain.planning.training_text import DEMO_FOLDER
 
     folder = inventory.parent

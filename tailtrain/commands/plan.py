@@ -13,7 +13,7 @@ from tailtrain.errors import DeclarationError
 from tailtrain.exit_codes import EXIT_CHANGES, EXIT_LOCKED, EXIT_NO_CHANGES, EXIT_UNKNOWN_HOSTS
 
 if TYPE_CHECKING:
-    from tailtrain.planning.document import PlanDocument
+    from tailtrain.planning.documents.plan import PlanDocument
 
 OWNER_ALONE = 0o600
 """A plan names hosts, paths and files: it is nobody else's business."""
@@ -40,9 +40,9 @@ def plan(ctx: click.Context, inventory: Path, *, diff: bool, as_json: bool, out:
         raise DeclarationError("the plan cannot be saved: no such folder", field=str(out.parent))
     cooperate()
     from tailtrain.fleet import connect, session
-    from tailtrain.planning.document import encode
-    from tailtrain.planning.document_of import document_of
-    from tailtrain.planning.render import render_plan
+    from tailtrain.planning.documents.of_plan import document_of
+    from tailtrain.planning.documents.plan import encode
+    from tailtrain.planning.rendering.plan import render_plan
 
     with connect.connected(inventory, planning=True) as state:
         found = session.begin(state).plan

@@ -115,7 +115,7 @@ def _needs(inventory: Path) -> PolicyNeeds:
 
 
 def _show_access(needs: PolicyNeeds, verdict: PolicyVerdict) -> None:
-    from tailtrain.planning.text import table
+    from tailtrain.planning.rendering.text import table
 
     names = {node.address: node.name for node in needs.nodes}
     rows = [("Node", "port", "is reached from")]

@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING
 
 from tailtrain.errors import FleetError
 from tailtrain.planning.compare import compare
-from tailtrain.planning.document import decode
-from tailtrain.planning.document_of import document_of
+from tailtrain.planning.documents.of_plan import document_of
+from tailtrain.planning.documents.plan import decode
 
 if TYPE_CHECKING:
-    from tailtrain.planning.document import PlanDocument
+    from tailtrain.planning.documents.plan import PlanDocument
     from tailtrain.planning.plan import Plan
 
 PLAN_VARIABLE = "TAILTRAIN_PLAN"

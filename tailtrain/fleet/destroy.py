@@ -19,7 +19,7 @@ from tailtrain.fleet.datasets import WORK_DIR
 from tailtrain.planning.departed import departed_names
 from tailtrain.planning.observed import Unreachable
 from tailtrain.planning.receipt import receipts_of
-from tailtrain.planning.undo_text import Outcome, Result
+from tailtrain.planning.rendering.undo import Outcome, Result
 from tailtrain.planning.undoing import UndoHost, UndoPlan, Verdict
 
 if TYPE_CHECKING:

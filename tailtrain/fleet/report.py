@@ -16,7 +16,7 @@ from tailtrain.planning.guarantees import RunRecord
 from tailtrain.planning.guarantees import judge as judge_guarantees
 from tailtrain.planning.judgement import unlearned
 from tailtrain.planning.parts import counted, megabytes
-from tailtrain.planning.text import table, wrapped
+from tailtrain.planning.rendering.text import table, wrapped
 from tailtrain.planning.topology.measured_rounds import compared
 
 if TYPE_CHECKING:

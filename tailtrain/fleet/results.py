@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 from pyinfra.api.state import BaseStateCallback
 
-from tailtrain.planning.text import WIDTH
+from tailtrain.planning.rendering.text import WIDTH
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

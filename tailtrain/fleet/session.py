@@ -33,10 +33,10 @@ from tailtrain.planning import layout
 from tailtrain.planning.actions import Declared, make_plan
 from tailtrain.planning.departed import departed_names
 from tailtrain.planning.division.stage_nodes import is_to_be_measured
-from tailtrain.planning.document_of import document_of
+from tailtrain.planning.documents.of_plan import document_of
 from tailtrain.planning.observed import Observation, Observed
 from tailtrain.planning.receipt import receipts_of
-from tailtrain.planning.render import render_plan
+from tailtrain.planning.rendering.plan import render_plan
 from tailtrain.planning.sharing import coming_to
 from tailtrain.planning.sourcing import paths_to_ask
 

@@ -15,8 +15,8 @@ from tailtrain.fleet.datasets import WORK_DIR
 from tailtrain.fleet.declared import declared_fleet
 from tailtrain.fleet.report import REPORT
 from tailtrain.planning import layout
+from tailtrain.planning.rendering.text import table
 from tailtrain.planning.serf_config import RPC_PORT
-from tailtrain.planning.text import table
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

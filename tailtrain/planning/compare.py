@@ -6,13 +6,19 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from tailtrain.planning.parts import counted
-from tailtrain.planning.text import share
+from tailtrain.planning.rendering.text import share
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from tailtrain.planning.document import PlanDocument
-    from tailtrain.planning.document_host import ActionEntry, DepartedEntry, FileEntry, HostEntry, SourceEntry
+    from tailtrain.planning.documents.host import (
+        ActionEntry,
+        DepartedEntry,
+        FileEntry,
+        HostEntry,
+        SourceEntry,
+    )
+    from tailtrain.planning.documents.plan import PlanDocument
 
 
 def compare(saved: PlanDocument, now: PlanDocument) -> list[str]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from tailtrain.planning.text import printable, table, wrapped
+from tailtrain.planning.rendering.text import printable, table, wrapped
 from tailtrain.tailnet.credentials import HOW_TO_SET
 from tailtrain.tailnet.devices import SYSTEM_NAMES, obstacle
 from tailtrain.tailnet.preflight import EXPIRY_NOTICE

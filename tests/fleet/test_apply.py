@@ -13,8 +13,8 @@ import pytest
 from tailtrain.commands.apply import exit_code
 from tailtrain.errors import FleetError
 from tailtrain.fleet.approval import FILE_VARIABLE, PLAN_VARIABLE, is_approved
-from tailtrain.planning.document import encode
-from tailtrain.planning.document_of import document_of
+from tailtrain.planning.documents.of_plan import document_of
+from tailtrain.planning.documents.plan import encode
 from tests.plans.situations import Situation
 
 if TYPE_CHECKING:

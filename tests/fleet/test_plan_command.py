@@ -15,8 +15,8 @@ from tailtrain.cli import main
 from tailtrain.commands.files import write_text
 from tailtrain.commands.plan import OWNER_ALONE, exit_code
 from tailtrain.errors import DeclarationError
-from tailtrain.planning.document import decode, encode
-from tailtrain.planning.document_of import document_of
+from tailtrain.planning.documents.of_plan import document_of
+from tailtrain.planning.documents.plan import decode, encode
 from tailtrain.planning.observed import LockHolder
 from tests.plans.situations import Situation
 

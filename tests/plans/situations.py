@@ -17,12 +17,12 @@ from tailtrain.errors import DeclarationError
 from tailtrain.planning import layout
 from tailtrain.planning.actions import Declared, make_plan
 from tailtrain.planning.datasets import PlannedChunk, PlannedDataset
-from tailtrain.planning.document_of import document_of
+from tailtrain.planning.documents.of_plan import document_of
 from tailtrain.planning.memory import parameters
 from tailtrain.planning.observed import Hardware, Measured, Observation, RunState, UnitState, Unreachable
 from tailtrain.planning.plan import CPU_LOCK, CUDA_LOCK, Material, Plan
 from tailtrain.planning.receipt import Login
-from tailtrain.planning.render import render_plan
+from tailtrain.planning.rendering.plan import render_plan
 from tailtrain.planning.settings import parse_settings
 from tailtrain.planning.storage_plan import PlannedStorage
 from tailtrain.planning.templates import Templates

@@ -20,10 +20,10 @@ import jsonschema
 import pytest
 
 from tailtrain.errors import DeclarationError
-from tailtrain.planning.document import decode, encode, schema
-from tailtrain.planning.document_of import document_of
-from tailtrain.planning.render import render_plan, summary
-from tailtrain.planning.text import WIDTH
+from tailtrain.planning.documents.of_plan import document_of
+from tailtrain.planning.documents.plan import decode, encode, schema
+from tailtrain.planning.rendering.plan import render_plan, summary
+from tailtrain.planning.rendering.text import WIDTH
 from tests.plans.situations import PROJECT
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ import pytest
 from tailtrain.planning import layout
 from tailtrain.planning.carried import chunks_on
 from tailtrain.planning.compare import compare
-from tailtrain.planning.document_of import document_of
+from tailtrain.planning.documents.of_plan import document_of
 from tailtrain.planning.drift import sha256_of
 from tailtrain.planning.observed import LockHolder
 from tailtrain.planning.parts import Action, FileChange, Phase, Removal

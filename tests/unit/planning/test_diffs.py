@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tailtrain.planning.diffs import folded_diffs, hunks, is_binary, size_and_sha256
 from tailtrain.planning.parts import FileChange
+from tailtrain.planning.rendering.diffs import folded_diffs, hunks, is_binary, size_and_sha256
 from tests.plans.situations import Situation
 
 if TYPE_CHECKING:

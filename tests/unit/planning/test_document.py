@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 
 from tailtrain.errors import DeclarationError
 from tailtrain.planning import layout
-from tailtrain.planning.document import FORMAT, PlanDocument, decode, encode, schema
-from tailtrain.planning.document_of import document_of
+from tailtrain.planning.documents.of_plan import document_of
+from tailtrain.planning.documents.plan import FORMAT, PlanDocument, decode, encode, schema
 from tailtrain.planning.parts import Drift, Phase
-from tailtrain.planning.render import render_plan
+from tailtrain.planning.rendering.plan import render_plan
 from tests.plans.situations import NAMES, PRIMARY, Situation
 from tests.unit.planning.plans import FINE, eventful, with_host
 

@@ -11,12 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tailtrain.planning import layout
-from tailtrain.planning.document_of import document_of
+from tailtrain.planning.documents.of_plan import document_of
 from tailtrain.planning.hardware import DEFAULT_NICE
 from tailtrain.planning.moves import moves
 from tailtrain.planning.observed import LockHolder, TailnetState
 from tailtrain.planning.parts import ACTION_ORDER, Phase
-from tailtrain.planning.render import render_plan
+from tailtrain.planning.rendering.plan import render_plan
 from tailtrain.spec import NodeReserve
 from tailtrain.worker.config import load_config
 from tests.plans.situations import GIB, NAMES, PRIMARY, SEVENTH, Situation, dataset, peer_id

@@ -12,16 +12,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tailtrain.planning.document_of import document_of
+from tailtrain.planning.documents.of_plan import document_of
 from tailtrain.planning.parts import ChunkMove, Drift
-from tailtrain.planning.render import render_plan, summary
-from tailtrain.planning.text import WIDTH, columns, duration, printable, tables, wrapped
+from tailtrain.planning.rendering.plan import render_plan, summary
+from tailtrain.planning.rendering.text import WIDTH, columns, duration, printable, tables, wrapped
 from tailtrain.spec import NetworkNode, NodeRole
 from tests.plans.situations import NAMES, SEVENTH, Situation, dataset
 from tests.unit.planning.plans import DRIFT, FINE, LOCK, eventful, with_host
 
 if TYPE_CHECKING:
-    from tailtrain.planning.document import PlanDocument
+    from tailtrain.planning.documents.plan import PlanDocument
     from tailtrain.planning.plan import Plan
 
 

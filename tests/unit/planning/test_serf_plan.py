@@ -10,10 +10,10 @@ import pytest
 
 from tailtrain.errors import DeclarationError
 from tailtrain.planning import layout
-from tailtrain.planning.document import encode
-from tailtrain.planning.document_of import document_of
+from tailtrain.planning.documents.of_plan import document_of
+from tailtrain.planning.documents.plan import encode
 from tailtrain.planning.observed import UnitState
-from tailtrain.planning.render import render_plan
+from tailtrain.planning.rendering.plan import render_plan
 from tailtrain.planning.serf_config import rpc_key
 from tests.plans import situations
 from tests.plans.situations import GOSSIP_KEY, NAMES, PRIMARY, SEVENTH, Situation

@@ -8,10 +8,10 @@ import msgspec
 import pytest
 
 from tailtrain.planning.departed import DepartedFound
-from tailtrain.planning.document_of import document_of
+from tailtrain.planning.documents.of_plan import document_of
 from tailtrain.planning.observed import StoredRun
 from tailtrain.planning.receipt import Login
-from tailtrain.planning.stakes import stakes
+from tailtrain.planning.rendering.stakes import stakes
 from tests.plans.situations import NAMES, SEVENTH, Situation
 
 SIX = ", ".join(NAMES)

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tailtrain.planning import layout
-from tailtrain.planning.document_of import document_of
-from tailtrain.planning.render import summary
+from tailtrain.planning.documents.of_plan import document_of
+from tailtrain.planning.rendering.plan import summary
 from tailtrain.planning.work import CREDENTIALS_MODE
 from tests.plans.situations import NAMES, PRIMARY, SEVENTH, STORAGE, Situation
 

@@ -11,7 +11,7 @@ from tailtrain.planning import layout
 from tailtrain.planning.departed import departed_names
 from tailtrain.planning.observed import UnitState, Unreachable
 from tailtrain.planning.receipt import Login, Receipt, receipts_of
-from tailtrain.planning.undo_text import Outcome, Result, question, render_outcomes, render_undo
+from tailtrain.planning.rendering.undo import Outcome, Result, question, render_outcomes, render_undo
 from tailtrain.planning.undoing import (
     Belongings,
     KeptRun,

@@ -7,7 +7,7 @@ import hashlib
 from collections import defaultdict
 from typing import TYPE_CHECKING
 
-from tailtrain.planning.document import Diff
+from tailtrain.planning.documents.plan import Diff
 from tailtrain.planning.secrets import MaskedLine, masked_lines
 
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tailtrain.planning.document_topology import RoundEntry, TopologyEntry, Work
+from tailtrain.planning.documents.topology import RoundEntry, TopologyEntry, Work
 from tailtrain.planning.topology.offers import Role
 from tailtrain.planning.topology.text import share_line, topology_lines
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tailtrain.planning.parts import ACTION_ORDER, counted, megabytes
-from tailtrain.planning.text import printable, wrapped
+from tailtrain.planning.rendering.text import printable, wrapped
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tailtrain.planning.document import Destruction, PhaseEntry, PlanDocument
+    from tailtrain.planning.documents.plan import Destruction, PhaseEntry, PlanDocument
 
 _KINDS = {
     "interrupt": "Interrupted",

@@ -6,8 +6,8 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from tailtrain.planning.parts import CONTROL_MACHINE, counted, megabytes
-from tailtrain.planning.render_division import division, training_of_a_division
-from tailtrain.planning.render_hosts import (
+from tailtrain.planning.rendering.division import division, training_of_a_division
+from tailtrain.planning.rendering.hosts import (
     departed,
     drift,
     hardware,
@@ -17,14 +17,14 @@ from tailtrain.planning.render_hosts import (
     unknown,
     warnings,
 )
-from tailtrain.planning.render_topology import topology
-from tailtrain.planning.render_work import destructive, diffs, known_later, phases
-from tailtrain.planning.text import printable, table, wrapped
+from tailtrain.planning.rendering.text import printable, table, wrapped
+from tailtrain.planning.rendering.topology import topology
+from tailtrain.planning.rendering.work import destructive, diffs, known_later, phases
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from tailtrain.planning.document import PlanDocument
+    from tailtrain.planning.documents.plan import PlanDocument
 
 # How the summary speaks of hosts with these verdicts, in this order; others are spoken of as they are.
 _VERDICTS = {

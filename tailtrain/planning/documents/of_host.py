@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-from tailtrain.planning.diffs import is_binary, size_and_sha256
-from tailtrain.planning.document_host import (
+from tailtrain.planning.documents.host import (
     ActionEntry,
     Applied,
     DriftEntry,
@@ -20,11 +19,12 @@ from tailtrain.planning.document_host import (
     SourceEntry,
     Unknown,
 )
-from tailtrain.planning.document_of_topology import work_of
+from tailtrain.planning.documents.of_topology import work_of
+from tailtrain.planning.rendering.diffs import is_binary, size_and_sha256
 from tailtrain.planning.secrets import masked
 
 if TYPE_CHECKING:
-    from tailtrain.planning.document import Gate
+    from tailtrain.planning.documents.plan import Gate
     from tailtrain.planning.parts import Action, FileChange, Preflight
     from tailtrain.planning.plan import HostPlan, Plan
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tailtrain.planning.text import table
+from tailtrain.planning.rendering.text import table
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

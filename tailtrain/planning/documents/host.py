@@ -7,7 +7,7 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from tailtrain.planning.document_topology import Work
+from tailtrain.planning.documents.topology import Work
 
 Count = Annotated[int, Meta(ge=0)]
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tailtrain.planning.parts import CONTROL_MACHINE, counted, megabytes
-from tailtrain.planning.text import columns, duration, listed, share, table, tables, wrapped
+from tailtrain.planning.rendering.text import columns, duration, listed, share, table, tables, wrapped
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from tailtrain.planning.document import PlanDocument
-    from tailtrain.planning.document_host import HostEntry, PreflightEntry, SourceEntry
+    from tailtrain.planning.documents.host import HostEntry, PreflightEntry, SourceEntry
+    from tailtrain.planning.documents.plan import PlanDocument
 
 ONE = 65536
 # What is within these needs no line of its own.

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from tailtrain.planning import layout
 from tailtrain.planning.parts import counted, megabytes
-from tailtrain.planning.text import printable, table, wrapped
+from tailtrain.planning.rendering.text import printable, table, wrapped
 from tailtrain.planning.undoing import DATA, PROGRAMS, UndoHost, UndoPlan, Verdict
 
 if TYPE_CHECKING:

@@ -1,7 +1,7 @@
 """A plan as a document: all that a person or a program may want to know of it, and its JSON.
 
-The text (`tailtrain.planning.render`) is made from the same document, so neither can say more than the other.
-`docs/plan.schema.json` is made from these classes. Bytes, seconds and counts are plain numbers; secrets are
+The text (`tailtrain.planning.rendering.plan`) is made from the same document, so neither can say more than the
+other. `docs/plan.schema.json` is made from these classes. Bytes, seconds and counts are plain numbers; secrets are
 masked before they come here.
 """
 
@@ -13,9 +13,9 @@ import msgspec
 from msgspec import Meta
 
 from tailtrain.errors import DeclarationError
-from tailtrain.planning.document_division import DivisionEntry
-from tailtrain.planning.document_host import DepartedEntry, HostEntry, Lock
-from tailtrain.planning.document_topology import TopologyEntry
+from tailtrain.planning.documents.division import DivisionEntry
+from tailtrain.planning.documents.host import DepartedEntry, HostEntry, Lock
+from tailtrain.planning.documents.topology import TopologyEntry
 from tailtrain.planning.secrets import masked
 
 FORMAT: Literal[1] = 1

@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tailtrain.planning.parts import counted, megabytes
-from tailtrain.planning.text import tables, wrapped
+from tailtrain.planning.rendering.text import tables, wrapped
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from tailtrain.planning.document import PlanDocument
-    from tailtrain.planning.document_division import DivisionEntry
+    from tailtrain.planning.documents.division import DivisionEntry
+    from tailtrain.planning.documents.plan import PlanDocument
 
 _GIB = 2**30
 _PIPELINE = "pipelineParallel"

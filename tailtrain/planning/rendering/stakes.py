@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 
 from tailtrain.planning import layout
 from tailtrain.planning.parts import CONTROL_MACHINE, counted, megabytes
-from tailtrain.planning.text import printable
+from tailtrain.planning.rendering.text import printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from tailtrain.planning.document import PlanDocument
-    from tailtrain.planning.document_host import HostEntry
+    from tailtrain.planning.documents.host import HostEntry
+    from tailtrain.planning.documents.plan import PlanDocument
 
 _NAMED = 8
 """So many hosts are named; of more, the plan above has the names."""

@@ -7,8 +7,11 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from tailtrain.planning.diffs import folded_diffs
-from tailtrain.planning.document import (
+from tailtrain.planning.documents.host import DepartedEntry, Lock, Login
+from tailtrain.planning.documents.of_division import division_entry
+from tailtrain.planning.documents.of_host import action_entry, host_entry, said
+from tailtrain.planning.documents.of_topology import topology_entry
+from tailtrain.planning.documents.plan import (
     DatasetEntry,
     Destruction,
     Gate,
@@ -18,11 +21,8 @@ from tailtrain.planning.document import (
     Run,
     Totals,
 )
-from tailtrain.planning.document_host import DepartedEntry, Lock, Login
-from tailtrain.planning.document_of_division import division_entry
-from tailtrain.planning.document_of_host import action_entry, host_entry, said
-from tailtrain.planning.document_of_topology import topology_entry
 from tailtrain.planning.parts import Phase
+from tailtrain.planning.rendering.diffs import folded_diffs
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

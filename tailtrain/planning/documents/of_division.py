@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tailtrain.planning.document_division import DivisionEntry, PartEntry
-from tailtrain.planning.document_of_host import said
+from tailtrain.planning.documents.division import DivisionEntry, PartEntry
+from tailtrain.planning.documents.of_host import said
 
 if TYPE_CHECKING:
     from tailtrain.planning.plan import Plan

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tailtrain.planning.text import columns, wrapped
+from tailtrain.planning.rendering.text import columns, wrapped
 
 if TYPE_CHECKING:
-    from tailtrain.planning.document import PlanDocument
+    from tailtrain.planning.documents.plan import PlanDocument
 
 
 def topology(document: PlanDocument) -> list[str]:
