@@ -1,8 +1,8 @@
 """A plan as a document: all that a person or a program may want to know of it, and its JSON.
 
-The text (`tailtrain.planning.rendering.plan`) is made from the same document, so neither can say more than the
-other. `docs/plan.schema.json` is made from these classes. Bytes, seconds and counts are plain numbers; secrets are
-masked before they come here.
+The text (`tailtrain.planning.rendering.plan`) is made from the same document, so neither can say more than
+the other. `docs/plan.schema.json` is made from these classes. Bytes, seconds and counts are plain numbers;
+secrets are masked before they come here.
 """
 
 from __future__ import annotations
