@@ -42,7 +42,7 @@ def traces(project: Project, host: str) -> list[str]:
     """Every file and folder of ours on a host, with the time of its last change."""
     places = f"{STATE} /etc/tailtrain /opt/tailtrain /etc/systemd/system/tailtrain-*"
     found = project.on(host, f"find {places} -printf '%p %T@\\n' 2>/dev/null || true").splitlines()
-    # The environment is the lab's own, the probe may remember more hashes than before, and the agent whom it met.
+    # The environment is the lab's own; the probe may remember more hashes than before, the agent whom it met.
     passing = ("/env/", ".verified.json", f"{STATE}/serf")
     return sorted(line for line in found if not any(part in line for part in passing))
 
