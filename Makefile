@@ -44,15 +44,19 @@ dataset: $(VENV)/.ready
 
 test: tools lint test-unit test-worker test-lab
 
+# Hosts and trainings share the machine with all else that runs on it. A test of them that fails runs once more, and
+# the summary names it; what fails twice fails.
+ONCE_MORE := -raR --reruns 1 --max-suite-reruns 4 --rerun-show-tracebacks
+
 test-unit: $(VENV)/.ready
 	$(BIN)/python -m pytest -m "not lab and not worker" tests
 
 # Some of these run Serf on this machine, which `tools` installs.
 test-worker: tools $(WORKER_VENV)/.ready
-	$(WORKER_VENV)/bin/python -m pytest tests/worker
+	$(WORKER_VENV)/bin/python -m pytest $(ONCE_MORE) tests/worker
 
 test-lab: lab dataset
-	$(AS_ROOT) $(BIN)/python -m pytest -m lab tests/lab
+	$(AS_ROOT) $(BIN)/python -m pytest $(ONCE_MORE) -m lab tests/lab
 
 # In a lab of its own, which is taken down again: it needs about 50 minutes and a quiet machine. One part of it,
 # in 10 to 15: make bench BENCH="--only push"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +13,9 @@ if TYPE_CHECKING:
     from lab.lab import Host, Lab
 
 _WELL = "online"
+_OFFLINE = "offline"
+_RECONNECTING_SECONDS = 3.0
+"""How long a node that runs may be offline before it counts as that: it reconnects after a new login."""
 
 
 @dataclass(frozen=True)
@@ -61,17 +65,29 @@ class Report:
             condition == _WELL for condition in (self.control_condition, *(h.condition for h in self.hosts))
         )
 
+    @property
+    def waits(self) -> bool:
+        """Whether something runs and is not connected."""
+        return _OFFLINE in (self.control_condition, *(h.condition for h in self.hosts))
+
     def as_json(self) -> dict[str, Any]:
         """For programs: the fields as they stand, and `up` and `well`."""
         return {"up": True, "well": self.well, **asdict(self)}
 
 
 def report(lab: Lab) -> Report:
-    """Look at a lab that is up.
+    """Look at a lab that is up; again for a moment where a node that runs is not connected.
 
     Raises:
         LabError: it is down.
     """
+    until = time.monotonic() + _RECONNECTING_SECONDS
+    while (seen := _look(lab)).waits and time.monotonic() < until:
+        time.sleep(0.2)
+    return seen
+
+
+def _look(lab: Lab) -> Report:
     found = lab.state
     try:
         nodes = {node.name: node for node in lab.coordination.nodes() if node.online}
@@ -116,5 +132,5 @@ def _condition(*, running: bool, node: Node | None) -> str:
     if not running:
         return "off"
     if node is None:
-        return "offline"
+        return _OFFLINE
     return "expired" if node.expired else _WELL
