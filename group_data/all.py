@@ -38,6 +38,7 @@ training = {
     "learning_rate": 0.003,
     "seed": 17,
 }
+# More settings of `training`, and those of `engine`, with their defaults: docs/engines.md.
 validation_bytes_per_domain = 32_768
 
 # For workers, and for fetching chunks: on the tailnet address, where the policy must let nodes reach them.

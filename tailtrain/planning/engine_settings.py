@@ -36,7 +36,7 @@ class EngineSettings:
         all_each: eneGossip: every how many rounds all average together instead of in pairs; 0 leaves it to
             the optimizer.
         compression: in what form weights travel: `none`, `fp16`, `8-bit`, or `auto`.
-        checkpoint_rounds: every how many rounds a node writes what was committed to disk.
+        checkpoint_rounds: every how many averagings of all a node writes what was committed to disk.
         microbatches: pipelineParallel: in how many parts a batch passes the stages.
         checkpoint_steps: pipelineParallel and modelParallel: steps between checkpoints.
         allow_wan: lets modelParallel run over long round trips or very unequal nodes.

@@ -1,7 +1,7 @@
 """The specification's six guarantees, each judged by what was measured in a run.
 
 A guarantee is met or not met by a figure, or was not exercised: because nothing happened that would have put
-it to the test, or because what it promises by name (ENE gossip) does not exist in this version.
+it to the test, or because the run did not use what it promises by name (ENE gossip).
 """
 
 from __future__ import annotations
