@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import ast
 import re
+from dataclasses import fields
 from pathlib import Path
 
 import click
 import pytest
 
 from tailtrain.cli import main
+from tailtrain.planning.engine_settings import EngineSettings
+from tailtrain.planning.settings import LoopSettings
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 README = (CHECKOUT / "README.md").read_text(encoding="utf-8")
@@ -87,3 +91,17 @@ def test_every_setting_that_group_data_shows_is_one_and_the_defaults_of_the_read
     exec((CHECKOUT / "group_data" / "all.py").read_text(encoding="utf-8"), values)  # noqa: S102 - our own file
     settings = parse_settings({name: value for name, value in values.items() if not name.startswith("__")})
     require_runnable(settings)
+
+
+@pytest.mark.parametrize("section", [EngineSettings, LoopSettings])
+def test_every_setting_of_engines_is_explained_with_its_default(
+    section: type[EngineSettings | LoopSettings],
+) -> None:
+    said: dict[str, str] = {}
+    text = (CHECKOUT / "docs" / "engines.md").read_text(encoding="utf-8").partition("## Settings")[2]
+    for names, defaults in re.findall(r"(?m)^\| (`\w+`(?:, `\w+`)*) \| ([^|]+?) \|", text):
+        values = re.sub(r"(?<=\d),(?=\d{3})", "_", defaults).split(", ")
+        said |= dict(zip(re.findall(r"`(\w+)`", names), values, strict=True))
+    expected = {each.name: each.default for each in fields(section)}
+    shown = {name: ast.literal_eval(said[name].strip("`")) for name in expected}
+    assert shown == expected
