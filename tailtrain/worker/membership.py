@@ -1,6 +1,7 @@
 """Who is there: what this node tells its peers, what it hears from them, and by which clock.
 
-The clock of the run is the primary's. Each node measures its own clock's distance from it when it joins.
+The clock of the run is the primary's. Each node measures its own clock's distance from it when it joins, and
+again after each averaging of all: clocks are set while programs run.
 """
 
 from __future__ import annotations
@@ -20,9 +21,12 @@ from tailtrain.worker.announcements import (
 from tailtrain.worker.status import log
 
 if TYPE_CHECKING:
+    from concurrent.futures import Future
+
     from tailtrain.worker.config import WorkerConfig
     from tailtrain.worker.node_state import NodeState
     from tailtrain.worker.peers.swarm import Swarm  # a node alone needs no hivemind
+    from tailtrain.worker.peers.table_tasks import ClockReading
     from tailtrain.worker.presence import Presence  # a node without gossip needs no msgpack
 
 _SAY_SECONDS = 4.0  # below READY_SECONDS
@@ -61,6 +65,7 @@ class Membership:
         )
         self._serving = swarm.serves() if swarm is not None else set()
         self._avoided: dict[str, float] = {}
+        self._asked: Future[ClockReading | None] | None = None
         self._said: tuple[Phase, int] | None = None
         self._said_at = 0.0
 
@@ -73,9 +78,25 @@ class Membership:
         said = view.get(self._primary)
         if self._swarm is None or said is None or not said.in_round:
             return
-        offset = self._swarm.clock_offset(self._primary)
-        if offset is None:
+        reading = self._swarm.clock_of(self._primary)
+        if reading is not None:
+            self._set_offset(reading.offset)
+
+    def follow_clock(self) -> None:
+        """Take what the primary's clock said since the last time, and ask it again; waits for nothing.
+
+        A reading counts only where it shows more than it may be wrong by: a starved node answers late.
+        """
+        if self._swarm is None or self._primary == self._config.node:
             return
+        if self._asked is not None and self._asked.done():
+            reading, self._asked = self._swarm.read_clock(self._asked), None
+            if reading is not None and abs(reading.offset - self.offset) > reading.error:
+                self._set_offset(reading.offset)
+        if self._asked is None:
+            self._asked = self._swarm.ask_clock(self._primary)
+
+    def _set_offset(self, offset: float) -> None:
         if abs(offset - self.offset) > _CLOCK_NOTE_SECONDS:
             log(f"the primary's clock is {offset:+.3f} s from this node's; rounds follow it")
         self.offset = offset

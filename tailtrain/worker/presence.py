@@ -18,12 +18,12 @@ import statistics
 import time
 from typing import TYPE_CHECKING, Any
 
+from tailtrain.errors import WorkerError
 from tailtrain.worker.gossip import pairing
 from tailtrain.worker.gossip.health import Speed, Vitals, health_of, takes_part, work_shares
 from tailtrain.worker.gossip.members import Tags
 from tailtrain.worker.gossip.roll import Beats, Doing, RollCall, Word
 from tailtrain.worker.gossip.roster import Roster, roster
-from tailtrain.worker.gossip.rpc import AgentGoneError
 from tailtrain.worker.gossip.vitals import checkpoints_that_fit, memory_free
 from tailtrain.worker.gossip.watch import Watch, read_rpc
 from tailtrain.worker.status import log
@@ -207,7 +207,7 @@ class Presence:
         """At the end of a run: whom all live members hold alive, and whether all hold the same."""
         try:
             views = self._watch.views()
-        except AgentGoneError:
+        except WorkerError:
             return {"live": [], "equal": False, "differing": {}, "silent": [self._config.node]}
         return {
             "live": list(views.live),
@@ -256,7 +256,7 @@ class Presence:
         """The median of the estimated round trips to the others, in seconds; 0 while none is known."""
         try:
             found: Mapping[tuple[str, str], float] = self._watch.round_trips()
-        except AgentGoneError:
+        except WorkerError:
             return 0.0
         own = [seconds for pair, seconds in found.items() if self._config.node in pair]
         return statistics.median(own) if own else 0.0

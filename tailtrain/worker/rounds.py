@@ -108,6 +108,7 @@ class RoundLoop:
             if members.now() >= ends:
                 continue
             if gossip is not None and not members.suffice(set(gossip.here())):
+                gossip.answer(current.number, "waits")  # or others would wait for it in pairs
                 break
             started = members.now()
             self._train(number, ends, pairs=True)
@@ -176,6 +177,7 @@ class RoundLoop:
         if self._gossip is not None:
             self._gossip.measure(self._pace, current.number + 1)
         self._state.save_if_due()
+        members.follow_clock()
         self._recorder.write(current.number, times, work, outcome)
         away = set(self._config.nodes) - set(group)
         if away and not self._config.training.fault_tolerance:

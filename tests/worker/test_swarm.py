@@ -87,7 +87,7 @@ def test_a_peers_clock_is_compared_and_its_state_loads_to_the_bit(make_fleet: Ma
         "for swarm in swarms:\n"
         "    swarm.introduce(['n0', 'n1'])\n"
         "time.sleep(2)\n"
-        "offset = swarms[1].clock_offset('n0')\n"
+        "offset = swarms[1].clock_of('n0').offset\n"
         "metadata, (tensor,) = swarms[1].download('n0')\n"
         "try:\n"
         "    swarms[2].download('n0')\n"

@@ -84,7 +84,11 @@ class Watch:
             self._changed.wait_for(lambda: self._sight.connected, timeout=seconds)
 
     def say(self, tags: Tags) -> None:
-        """Tell all others; if the agent is away, as soon as it is back."""
+        """Tell all others; if the agent is away, as soon as it is back.
+
+        An agent that was starved of its processor may say that it could not spread them in time; it has them
+        all the same, and others hear them with its next ones.
+        """
         self._tags = tags
         agent = self._agent
         if agent is not None:
@@ -92,6 +96,8 @@ class Watch:
                 agent.set_tags(tags.to_serf())
             except AgentGoneError:
                 self._wake.set()
+            except WorkerError as error:
+                log(f"the local agent: {error}")
 
     def answer_with(self, word: str | None) -> None:
         """What to answer whoever asks what this node's worker does; nothing where that is None."""

@@ -43,6 +43,8 @@ class Attempt:
         except FutureTimeoutError:
             if self._control.done():  # the averaging itself timed out
                 raise PeerError("the averaging took too long") from None
+            if not self._averager.is_alive():
+                raise PeerError("hivemind's averaging process has ended") from None
             return None
         except CancelledError:
             raise PeerError("the averaging was cancelled") from None

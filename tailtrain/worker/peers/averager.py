@@ -17,6 +17,7 @@ and a shape (hivemind.compression). hivemind pickles between its own processes o
 
 from __future__ import annotations
 
+from concurrent.futures import TimeoutError as FutureTimeoutError
 from typing import TYPE_CHECKING, Any, AsyncIterator  # noqa: UP035 - hivemind knows streams by this name
 
 import torch
@@ -29,7 +30,7 @@ from hivemind.utils import MPFuture, get_dht_time
 from hivemind.utils.asyncio import aiter_with_timeout, enter_asynchronously
 from hivemind.utils.streaming import combine_from_streaming
 
-from tailtrain.errors import PeerError
+from tailtrain.errors import PeerError, WorkerError
 from tailtrain.worker.peers.all_reduce import ExactRunner, RefusedError, Sender
 from tailtrain.worker.peers.compression import form_of, part_bytes
 from tailtrain.worker.peers.meeting import Door, KeyManager, Meeting, Outcome
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
     from tailtrain.worker.reading.shards import Shards
 
 _LEAST_SILENCE_SECONDS = 2.0
+_MEET_SECONDS = 30.0  # it takes milliseconds; with a tenth of a busy processor, seconds
 _SILENCE_PART = 1 / 6  # of the averaging's time-out
 
 
@@ -89,10 +91,18 @@ class Averager(DecentralizedAverager):  # type: ignore[misc]  # hivemind is unty
     # In this node's main process.
 
     def meet(self, meeting: Meeting) -> None:
-        """From now on look only for peers that are at this meeting."""
+        """From now on look only for peers that are at this meeting.
+
+        Raises:
+            WorkerError: this node's averaging process does not answer.
+        """
         future = MPFuture()
         self._outer_pipe.send(("_meet", [], {"meeting": meeting, "future": future}))
-        future.result()
+        try:
+            future.result(timeout=_MEET_SECONDS)
+        except FutureTimeoutError:
+            waited = f"no answer in {_MEET_SECONDS:g} s"
+            raise WorkerError("hivemind's averaging process stands still", found=waited) from None
 
     def download_state(self, peer: PeerID, timeout: float) -> tuple[Any, list[torch.Tensor]] | None:
         """The committed state of a peer as it sent it, unchecked; None if it does not serve one."""

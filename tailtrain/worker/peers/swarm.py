@@ -33,11 +33,13 @@ from tailtrain.worker.weights import weights_sha256
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
+    from concurrent.futures import Future
     from pathlib import Path
 
     from tailtrain.worker.announcements import Announcement
     from tailtrain.worker.config import WorkerConfig
     from tailtrain.worker.exchange import SharedState
+    from tailtrain.worker.peers.table_tasks import ClockReading
     from tailtrain.worker.reading.shards import Shards
 
 _MATCHMAKING_SECONDS = 3.0  # how long a group waits for a member that is announced but does not come
@@ -46,6 +48,7 @@ _PART_SECONDS = 4.0  # how long a part of the fleet waits for its members: above
 _TABLE_SECONDS = 5.0  # one look-up or store in the table, at most
 _TABLE_ANSWER_SECONDS = 2.5
 _TABLE_PAUSE_SECONDS = 4.0
+_ANEW = "Nothing needs to be done: the worker starts again"
 _START_SECONDS = 120.0  # a tenth of a core needs its time
 
 
@@ -128,20 +131,25 @@ class Swarm:
             if peer.role == "primary" or not self._config.centralized
         }
 
-    def clock_offset(self, node: str) -> float | None:
-        """How far a peer's clock is ahead of this node's, in seconds; None if it does not answer.
-
-        Half of the round trip is taken off, as NTP does; the error is at most the other half.
-        """
+    def ask_clock(self, node: str) -> Future[ClockReading | None]:
+        """Begin to ask how far a peer's clock is from this node's; None comes if it does not answer."""
         peer_id = self._addresses[node][0].to_bytes()
-        asked = self._dht.run_coroutine(
+        asked: Future[ClockReading | None] = self._dht.run_coroutine(
             partial(table_tasks.clock_offset, peer_id=peer_id), return_future=True
         )
+        return asked
+
+    def clock_of(self, node: str) -> ClockReading | None:
+        """How far a peer's clock is from this node's; None if it does not answer."""
+        return self.read_clock(self.ask_clock(node))
+
+    @staticmethod
+    def read_clock(asked: Future[ClockReading | None]) -> ClockReading | None:
+        """What came of asking; None if no answer did."""
         try:
-            offset: float | None = asked.result(timeout=_TABLE_SECONDS)
+            return asked.result(timeout=_TABLE_SECONDS)
         except Exception:  # noqa: BLE001 - no answer, for whatever reason
             return None
-        return offset
 
     def introduce(self, nodes: Iterable[str]) -> None:
         """Connect to these peers, so that they and this node appear in each other's tables."""
@@ -162,7 +170,12 @@ class Swarm:
         return self._board.ask()
 
     def view(self) -> dict[str, Announcement]:
-        """All peers' announcements, without those of peers that are left out."""
+        """All peers' announcements, without those of peers that are left out.
+
+        Raises:
+            WorkerError: a process of hivemind has ended.
+        """
+        self._require_processes()
         return self._board.ask()()
 
     @property
@@ -188,9 +201,15 @@ class Swarm:
                 and nobody is waited for long. Without them all meet, the quorum at least.
             base: the weights that `own.base` is the digest of; the committed ones if none are given. Where
                 weights travel compressed and all members have the same, only differences from them do.
+
+        Raises:
+            WorkerError: a process of hivemind has ended, or does not answer.
         """
+        self._require_processes()
         if base is None:
             base = self._current_state()[1][0]
+        if bits is None and group_size - len(self._refused[1]) < self._least:
+            self._refused = (-1, frozenset())  # without these no averaging can be: they are tried again
         refused = self._refused[1] if self._refused[0] == own.round else frozenset()
         request = Request(own, Norms.of(vector, base), self._share(vector, base, own.base), refused)
         message = self._origin.stamp(request.to_message(self._shards))
@@ -206,6 +225,11 @@ class Swarm:
             gather=message, weight=request.weight, timeout=timeout, allow_retries=False, wait=False
         )
         return Attempt(self._averager, control, partial(self._refuse, own.round))
+
+    def _require_processes(self) -> None:
+        """Raise unless all of hivemind lives: it starts no process again, so this one has to start anew."""
+        if not (self._averager.is_alive() and self._dht.is_alive()):
+            raise WorkerError("a process of hivemind has ended", host=self._config.node, fix=_ANEW)
 
     def _share(self, vector: Tensor, base: Tensor, digest: str) -> bool:
         """Give the averager's process the vectors; whether it has the weights that others may know, too."""

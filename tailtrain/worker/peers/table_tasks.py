@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from hivemind.p2p import PeerID
 from hivemind.proto import dht_pb2
@@ -21,14 +21,29 @@ if TYPE_CHECKING:
 _ANSWER_SECONDS = 3.0
 
 
-async def clock_offset(_dht: DHT, node: DHTNode, peer_id: bytes) -> float | None:
-    """How far a peer's clock is ahead, from a ping; None if it does not answer."""
+class ClockReading(NamedTuple):
+    """What a peer's clock says.
+
+    Attributes:
+        offset: seconds that it is ahead of this node's.
+        error: by how many seconds that may be wrong.
+    """
+
+    offset: float
+    error: float
+
+
+async def clock_offset(_dht: DHT, node: DHTNode, peer_id: bytes) -> ClockReading | None:
+    """How far a peer's clock is ahead, from a ping; None if it does not answer.
+
+    Half of the round trip is taken off, as NTP does; the error is at most the other half.
+    """
     with suppress(Exception):
         request = dht_pb2.PingRequest(peer=node.protocol.node_info)
         began = get_dht_time()
         answer = await node.protocol.get_stub(PeerID(peer_id)).rpc_ping(request, timeout=_ANSWER_SECONDS)
-        offset: float = answer.dht_time - (began + get_dht_time()) / 2
-        return offset
+        ended = get_dht_time()
+        return ClockReading(answer.dht_time - (began + ended) / 2, (ended - began) / 2)
     return None
 
 
