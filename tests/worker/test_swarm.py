@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 from tailtrain.fleet.identity import new_identity
 
@@ -141,3 +145,24 @@ def test_memory_beyond_the_model_is_bounded(make_fleet: MakeFleet) -> None:
     small, large, growth = _run(script, str(fleet.write_config(0)))
     assert growth < 10 * large
     assert large > 7 * small
+
+
+@pytest.mark.parametrize("which", [0, 1])
+def test_a_worker_ends_when_a_process_of_its_hivemind_does(make_fleet: MakeFleet, which: int) -> None:
+    """Its unit then starts it again; before, it would have waited for an answer without end."""
+    fleet = make_fleet(2, round_seconds=1.0)
+    fleet.start()
+    fleet.until(lambda: len(fleet.progress(0)) > 0, 60, "they average")
+    os.kill(_hivemind(fleet.processes[1].pid)[which], signal.SIGKILL)
+    assert fleet.wait(60, 1) == [1]
+    assert "hivemind" in fleet.status(1)["message"]
+    assert fleet.status(1)["state"] == "failed"
+
+
+def _hivemind(worker: int) -> list[int]:
+    """A worker's processes of hivemind in the order of their start: the table's, the averager's."""
+    children = [int(pid) for pid in Path(f"/proc/{worker}/task/{worker}/children").read_text().split()]
+    words = {pid: Path(f"/proc/{pid}/cmdline").read_bytes() for pid in children}
+    forks = sorted(pid for pid, said in words.items() if b"tailtrain.worker" in said)
+    assert len(forks) == 2, words
+    return forks
