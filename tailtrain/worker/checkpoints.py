@@ -10,11 +10,12 @@ import hashlib
 import json
 import re
 import shutil
+import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tailtrain.errors import CheckpointError, PeerError
-from tailtrain.worker.files import canonical_json, publish_directory
+from tailtrain.errors import CheckpointError, PeerError, WorkerError
+from tailtrain.worker.files import cannot_write, canonical_json, clear_unpublished, publish_directory
 from tailtrain.worker.ledger import Entry, Ledger, ledger_from_json, ledger_to_json
 from tailtrain.worker.reading.reading_progress import Progress, progress_from_json, progress_to_json
 from tailtrain.worker.reading.takeover import group_from_json
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
+    from tailtrain.worker.commit import Commit
     from tailtrain.worker.reading.shards import Shards
 
 _FORMAT = 2
@@ -63,6 +65,23 @@ class Checkpoint:
     finished: bool
     committed_unix: float
 
+    @classmethod
+    def of(cls, commit: Commit, optimizer: dict[str, Tensor], step: int) -> Checkpoint:
+        """What is written of a commit now, with the optimiser's tensors and its step count."""
+        return cls(
+            round=commit.round,
+            weights=commit.weights,
+            optimizer=optimizer,
+            step=step,
+            own=commit.own,
+            ledger=commit.ledger,
+            progress=commit.progress,
+            group=commit.group,
+            averaging_seconds=commit.averaging_seconds,
+            finished=commit.finished,
+            committed_unix=round(time.time(), 3),
+        )
+
 
 def is_due(number: int, *, every: int, all_each: int) -> bool:
     """Whether nodes write what the averaging of all in a round committed.
@@ -85,11 +104,37 @@ class CheckpointStore:
         self._directory, self._run_id, self._shards, self._keep = directory, run_id, shards, keep
 
     def save(self, checkpoint: Checkpoint, layout: FlatWeights) -> None:
-        """Write a checkpoint as one step, then remove the oldest beyond those to keep."""
+        """Write a checkpoint as one step, then remove the oldest beyond those to keep.
+
+        Raises:
+            OSError: it cannot be written; nothing half-written stays.
+        """
         path = self._directory / f"round-{checkpoint.round:06d}"
         publish_directory(path, self._files(checkpoint, layout))
         for _, old in self._listed()[self._keep :]:
             shutil.rmtree(old)
+
+    def cannot_save(self, number: int, error: OSError, *, host: str, last: bool) -> WorkerError:
+        """What to tell of a save that failed.
+
+        Args:
+            number: the round.
+            error: of `save`.
+            host: this node.
+            last: whether no other save follows.
+        """
+        after = ", then: tailtrain resume" if last else "; training goes on, and the next save tries again"
+        return cannot_write(
+            f"the state after round {number} cannot be saved",
+            host=host,
+            folder=self._directory,
+            error=error,
+            fix=f"Make room on that disk{after}",
+        )
+
+    def clear(self) -> None:
+        """Remove what a worker that was killed while it wrote has left; whole weights each."""
+        clear_unpublished(self._directory, "round-")
 
     def _files(self, checkpoint: Checkpoint, layout: FlatWeights) -> Iterator[tuple[str, bytes]]:
         hashes = {}

@@ -7,9 +7,13 @@ import os
 import shutil
 from typing import TYPE_CHECKING, Any
 
+from tailtrain.errors import WorkerError
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
+
+_RETIRED = ".old"
 
 
 def canonical_json(value: Any) -> bytes:
@@ -50,22 +54,56 @@ def append_line(path: Path, content: bytes) -> None:
 def publish_directory(path: Path, files: Iterable[tuple[str, bytes]], *, mode: int = 0o750) -> None:
     """Make a directory appear as one step, replacing one of the same name.
 
-    Files are taken one after the other, so that no more than one need be in memory.
+    Files are taken one after the other, so that no more than one need be in memory. Where it fails,
+    nothing of the new directory stays; what a killed process leaves is for `clear_unpublished`.
     """
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     shutil.rmtree(temporary, ignore_errors=True)
-    temporary.mkdir(parents=True, mode=mode)
-    for name, content in files:
-        write_atomically(temporary / name, content)
-    if path.exists():
-        retired = path.with_name(f".{path.name}.old")
-        shutil.rmtree(retired, ignore_errors=True)
-        path.rename(retired)
-        temporary.rename(path)
-        shutil.rmtree(retired)
-    else:
-        temporary.rename(path)
+    try:
+        temporary.mkdir(parents=True, mode=mode)
+        for name, content in files:
+            write_atomically(temporary / name, content)
+        if path.exists():
+            retired = path.with_name(f".{path.name}{_RETIRED}")
+            shutil.rmtree(retired, ignore_errors=True)
+            path.rename(retired)
+            temporary.rename(path)
+            shutil.rmtree(retired)
+        else:
+            temporary.rename(path)
+    except BaseException:
+        shutil.rmtree(temporary, ignore_errors=True)
+        raise
     sync_directory(path.parent)
+
+
+def clear_unpublished(folder: Path, prefix: str) -> None:
+    """Remove what killed processes left of directories of this name in `folder`, which none is writing now.
+
+    One that was taken away for a new one that never came is put back.
+    """
+    for left in folder.glob(f".{prefix}*"):
+        path = left.with_name(left.name.removeprefix(".").removesuffix(_RETIRED))
+        if left.name.endswith(_RETIRED) and not path.exists():
+            left.rename(path)
+        else:
+            shutil.rmtree(left, ignore_errors=True)
+
+
+def cannot_write(problem: str, *, host: str, folder: Path, error: OSError, fix: str) -> WorkerError:
+    """What an error while writing means to who has to mend it: where, and how many bytes are free there.
+
+    Args:
+        problem: one sentence in plain words.
+        host: this node.
+        folder: what was written to; it need not be there yet.
+        error: what the system said.
+        fix: what to do.
+    """
+    there = next(place for place in (folder, *folder.parents) if place.exists())
+    free = shutil.disk_usage(there).free
+    found = f"{error.strerror or error}, {free:,} bytes free"
+    return WorkerError(problem, host=host, field=str(folder), found=found, fix=fix)
 
 
 def sync_directory(path: Path) -> None:

@@ -9,7 +9,6 @@ the ledger and of what was read. Whatever ends a round differently goes back to 
 
 from __future__ import annotations
 
-import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -56,6 +55,7 @@ class NodeState:
         trainer: model, optimiser and data.
         commit: the last committed state.
         anchor: that of the last averaging of all; the same as `commit` where all average in every round.
+        unsaved: in plain words, why the last checkpoint could not be written; empty where it was.
     """
 
     def __init__(self, config: WorkerConfig, supply: Supply) -> None:
@@ -67,7 +67,9 @@ class NodeState:
             shards=supply.shards,
             keep=config.training.keep_checkpoints,
         )
+        self._store.clear()
         self.commit = self.anchor = self._beginning()
+        self.unsaved = ""
         self._unwritten = 0  # averagings of all since the last checkpoint
         self._go_on()
 
@@ -235,31 +237,32 @@ class NodeState:
             all_each=self._config.coordination.all_each,
         )
         if self._unwritten and (due or stopping or self.anchor.finished):
-            self.save()
+            self.save(stopping=stopping)
 
-    def save(self) -> None:
-        """Write the anchor, with the optimiser state, to disk."""
+    def save(self, *, stopping: bool = False) -> None:
+        """Write the anchor, with the optimiser state, to disk.
+
+        Where that fails, training goes on, for peers have the state too, and the next save tries again.
+
+        Raises:
+            WorkerError: it was the last one, at the end of the run or of this worker.
+        """
         anchor = self.anchor
         optimizer = self.trainer.optimizer.state()
         if anchor.outer.numel():
             optimizer[_OUTER] = anchor.outer
-        self._store.save(
-            Checkpoint(
-                round=anchor.round,
-                weights=anchor.weights,
-                optimizer=optimizer,
-                step=self.trainer.optimizer.step,
-                own=anchor.own,
-                ledger=anchor.ledger,
-                progress=anchor.progress,
-                group=anchor.group,
-                averaging_seconds=anchor.averaging_seconds,
-                finished=anchor.finished,
-                committed_unix=round(time.time(), 3),
-            ),
-            self.trainer.weights,
-        )
-        self._unwritten = 0
+        checkpoint = Checkpoint.of(anchor, optimizer, self.trainer.optimizer.step)
+        try:
+            self._store.save(checkpoint, self.trainer.weights)
+        except OSError as error:
+            last = stopping or anchor.finished
+            problem = self._store.cannot_save(anchor.round, error, host=self._config.node, last=last)
+            if last:
+                raise problem from error
+            self.unsaved, self._unwritten = str(problem), max(1, self._unwritten)
+            log(self.unsaved)
+            return
+        self.unsaved, self._unwritten = "", 0
 
     def _go_on(self) -> None:
         """Train on from the anchor."""

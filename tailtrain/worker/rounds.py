@@ -126,6 +126,7 @@ class RoundLoop:
         members, gossip = self._members, self._gossip
         began, idle, anchor = members.now(), self._state.supply.idle, self._state.anchor
         members.say("training", self._current.number, self._current.ends)
+        idle = self._state.unsaved or idle
         self._status.set("training", idle, round=number, **self._state.commit.to_status())
         if gossip is not None and pairs:
             gossip.call_roll(anchor.group, ends - began)

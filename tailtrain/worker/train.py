@@ -5,14 +5,15 @@ from __future__ import annotations
 import os
 import signal
 from contextlib import ExitStack, suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tailtrain.errors import WorkerError
+from tailtrain.worker.files import cannot_write
 from tailtrain.worker.joining import FinishedElsewhereError
 from tailtrain.worker.node_state import NodeState
 from tailtrain.worker.reading.supply import Supply
 from tailtrain.worker.rounds import RoundLoop, Stopped
-from tailtrain.worker.status import StatusFile
+from tailtrain.worker.status import State, StatusFile, log
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -39,6 +40,60 @@ class _StopRequest:
         self._asked = True
 
 
+class _Status(StatusFile):
+    """What this worker says of itself, where the disk has room for it.
+
+    A full disk must not end the training, nor hide why it ended: what cannot be written is said on standard
+    error, once until it can be again.
+    """
+
+    def __init__(self, config: WorkerConfig) -> None:
+        super().__init__(config)
+        self._config = config
+        self._told = False
+
+    def set(self, state: State, message: str = "", **fields: Any) -> None:
+        """Write the state and other fields.
+
+        Raises:
+            WorkerError: it is "finished" and cannot be written; a deploy waits for it.
+        """
+        try:
+            super().set(state, message, **fields)
+            self._told = False
+        except OSError as error:
+            problem = self._cannot(error)
+            if state == "finished":
+                raise problem from error
+
+    def fetching(self, what: str) -> None:
+        """Say which chunks are being fetched."""
+        try:
+            super().fetching(what)
+        except OSError as error:
+            self._cannot(error)
+
+    def add_progress(self, line: dict[str, Any]) -> None:
+        """Add a round to progress.jsonl."""
+        try:
+            super().add_progress(line)
+        except OSError as error:
+            self._cannot(error)
+
+    def _cannot(self, error: OSError) -> WorkerError:
+        problem = cannot_write(
+            "the status cannot be written",
+            host=self._config.node,
+            folder=self._config.run_dir,
+            error=error,
+            fix="Make room on that disk",
+        )
+        if not self._told:
+            log(str(problem))
+        self._told = True
+        return problem
+
+
 def train(config: WorkerConfig) -> None:
     """Train this node's share until the fleet has reached the target.
 
@@ -47,7 +102,7 @@ def train(config: WorkerConfig) -> None:
             that tolerates none. The status says failed, and why.
     """
     stopping = _StopRequest()
-    status = StatusFile(config)
+    status = _Status(config)
     status.set("starting", "loads the newest checkpoint")
     closing = ExitStack()
     try:

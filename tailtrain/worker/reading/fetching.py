@@ -120,8 +120,9 @@ class ChunkFetcher:
         with self._changed:
             self._running, self._wanted = False, ()
             self._changed.notify()
-        if self._thread is not None:
-            self._thread.join(_END_SECONDS)
+            thread = self._thread
+        if thread is not None:
+            thread.join(_END_SECONDS)
 
     def give_back(self) -> None:
         """After the end of a run: remove what was fetched of others' shards, which no plan has put here.
@@ -149,6 +150,8 @@ class ChunkFetcher:
                 except (DataError, OSError) as error:
                     self._put_off(one, error)
         finally:
+            with self._changed:  # whatever ended this thread, the next wish begins another
+                self._thread = None
             if puller is not None:
                 with suppress(DataError, OSError):
                     puller.close()
@@ -162,7 +165,8 @@ class ChunkFetcher:
                 wanted = self._wanted
             now = time.monotonic()
             lacking = [one for one in wanted if not self._store.present(one.chunk)]
-            self._say(self._words(lacking))
+            with suppress(OSError):  # a full disk: no status can be written, but this thread must go on
+                self._say(self._words(lacking))
             soonest = min(lacking, key=lambda one: self._again.get(one.chunk, 0.0), default=None)
             wait = None if soonest is None else self._again.get(soonest.chunk, 0.0) - now
             if soonest is not None and wait is not None and wait <= 0:

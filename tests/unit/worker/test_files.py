@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import errno
+import re
 from typing import TYPE_CHECKING
 
 import pytest
 
 from tailtrain.worker.files import (
     append_line,
+    cannot_write,
     canonical_json,
+    clear_unpublished,
     publish_directory,
     write_atomically,
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
 
@@ -60,3 +65,40 @@ def test_equal_values_give_equal_bytes() -> None:
     assert canonical_json({"b": 1, "a": [1.5, None]}) == b'{"a":[1.5,null],"b":1}\n'
     with pytest.raises(ValueError, match="Out of range"):
         canonical_json({"loss": float("nan")})
+
+
+def test_a_directory_that_cannot_be_written_leaves_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "round-000001"
+    publish_directory(path, [("a", b"1")])
+
+    def files() -> Iterator[tuple[str, bytes]]:
+        yield "a", b"2"
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with pytest.raises(OSError, match="No space"):
+        publish_directory(path, files())
+    assert {file.name: file.read_bytes() for file in path.iterdir()} == {"a": b"1"}
+    assert [file.name for file in tmp_path.iterdir()] == ["round-000001"]
+
+
+def test_what_killed_processes_left_is_removed_and_one_taken_away_comes_back(tmp_path: Path) -> None:
+    for name in ("round-000001", ".round-000001.old", ".round-000002.old", ".round-000003.99", ".other"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "weights").write_text(name)
+    clear_unpublished(tmp_path, "round-")
+    left = {path.parent.name: path.read_text() for path in tmp_path.glob("*/weights")}
+    assert left == {
+        "round-000001": "round-000001",
+        "round-000002": ".round-000002.old",
+        ".other": ".other",
+    }
+
+
+def test_a_folder_that_cannot_be_written_is_told_with_its_room(tmp_path: Path) -> None:
+    error = OSError(errno.ENOSPC, "No space left on device")
+    at = tmp_path / "not" / "yet"
+    told = str(cannot_write("x cannot be saved", host="judge", folder=at, error=error, fix="Make room"))
+    assert re.fullmatch(
+        rf"judge: {at}: x cannot be saved \(found No space left on device, [\d,]+ bytes free\). Make room",
+        told,
+    )
