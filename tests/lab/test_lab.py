@@ -16,6 +16,7 @@ import pytest
 
 from lab import cgroups, network
 from lab.settings import CONTROL, SWITCH, Settings
+from tests.lab.conftest import eventually
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -36,15 +37,6 @@ def reachable(lab: Lab, address: str, *, port: int = 22) -> bool:
 def ssh(lab: Lab, user: str, address: str, command: str) -> subprocess.CompletedProcess[str]:
     options = ["-o", "StrictHostKeyChecking=no", "-o", "UserKnownHostsFile=/dev/null"]
     return lab.on_control(["ssh", *options, f"{user}@{address}", command], check=False)
-
-
-def eventually(condition: Callable[[], bool], *, seconds: float = 20) -> bool:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(0.1)
-    return True
 
 
 def processes(lab: Lab) -> dict[str, Process | None]:
