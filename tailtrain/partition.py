@@ -3,6 +3,8 @@
 The control machine plans the first cut with it, and the nodes make every later one, when one is lost or comes
 back. All see the same numbers in the same order, so all make the same cut without asking.
 
+The primary has a stage whatever that costs, since the final model is made of its checkpoint.
+
 The cut is exact: dynamic programming over nodes in their order, layers, and stages still to come (these
 decide how many microbatches a stage holds under 1F1B, arXiv 2104.04473). Of the cuts with the same slowest
 stage, the one with the least time of all stages together is taken, then the one that leaves out later nodes.
@@ -89,7 +91,14 @@ def part_bytes(costs: Costs, layers: int, held: float) -> int:
     return costs.base_bytes + int(held * whole) + flight
 
 
-def cut(layers: int, nodes: Sequence[StageNode], costs: Costs, *, microbatches: int) -> tuple[Stage, ...]:
+def cut(
+    layers: int,
+    nodes: Sequence[StageNode],
+    costs: Costs,
+    *,
+    microbatches: int,
+    keep: str | None = None,
+) -> tuple[Stage, ...]:
     """The best stages, in the nodes' order; a node that is in none stands by.
 
     Args:
@@ -97,22 +106,36 @@ def cut(layers: int, nodes: Sequence[StageNode], costs: Costs, *, microbatches: 
         nodes: whom there is, in the order that stages follow.
         costs: what layers cost.
         microbatches: how many a step has; there are at most as many stages.
+        keep: the node that has a stage whatever it costs, where it is one of these: the primary, which makes
+            the final model of its checkpoint.
 
     Raises:
         UnsupportedError: no cut fits into the nodes' memory; it names each node, what it has and the least
-            that a stage with one layer needs there.
+            that a stage with one layer needs there, or `keep` where it alone is in the way.
     """
-    least_slowest, *_ = _search(layers, nodes, costs, microbatches, float("inf"))[0]
+    kept = next((index for index, node in enumerate(nodes) if node.name == keep), None)
+    least_slowest, *_ = _search(layers, nodes, costs, microbatches, float("inf"), kept)[0]
     if least_slowest == float("inf"):
-        raise _nothing_fits(layers, nodes, costs)
-    _, stages = _search(layers, nodes, costs, microbatches, least_slowest)
+        others = [node for node in nodes if node.name != keep]
+        without = _search(layers, others, costs, microbatches, float("inf"), None)[1]
+        raise (
+            _one_does_not_fit(layers, nodes[kept], costs)
+            if kept is not None and without
+            else (_nothing_fits(layers, nodes, costs))
+        )
+    _, stages = _search(layers, nodes, costs, microbatches, least_slowest, kept)
     return stages
 
 
 def _search(
-    layers: int, nodes: Sequence[StageNode], costs: Costs, microbatches: int, limit: float
+    layers: int,
+    nodes: Sequence[StageNode],
+    costs: Costs,
+    microbatches: int,
+    limit: float,
+    kept: int | None,
 ) -> tuple[tuple[float, float, int], tuple[Stage, ...]]:
-    """The best cut in which no stage takes longer than `limit`.
+    """The best cut in which no stage takes longer than `limit` and node `kept` has one.
 
     Without a limit the best is that with the fastest slowest stage, under a limit that with the least sum:
     one search could not settle both exactly.
@@ -129,7 +152,7 @@ def _search(
         The choice is (node, stop).
         """
         found: tuple[tuple[float, float, int], tuple[int, int] | None] = (_NEVER, None)
-        for chosen in range(index, len(nodes) - after):
+        for chosen in _choices(index, len(nodes) - after, kept, last=after == 0):
             node = nodes[chosen]
             stops = (layers,) if after == 0 else range(start + 1, layers - after + 1)
             for stop in stops:
@@ -162,10 +185,33 @@ def _search(
     return value, tuple(result)
 
 
-def _nothing_fits(layers: int, nodes: Sequence[StageNode], costs: Costs) -> UnsupportedError:
-    least = min(
+def _choices(index: int, stop: int, kept: int | None, *, last: bool) -> range:
+    """Which nodes can have the next stage: the kept one is neither passed over nor left behind the last."""
+    if kept is None or kept < index:
+        return range(index, stop)
+    return range(kept if last else index, min(kept + 1, stop))
+
+
+def _one_does_not_fit(layers: int, node: StageNode, costs: Costs) -> UnsupportedError:
+    return UnsupportedError(
+        "the primary's memory cannot hold a part of the model, and it must have one",
+        host=node.name,
+        field="ram_gb",
+        found=f"{node.memory_bytes // _MIB} MiB",
+        expected=f"at least {_least_bytes(layers, costs) // _MIB} MiB for a stage of one layer",
+        fix="Make model or batch_size smaller in group_data/all.py, or make another node the primary",
+    )
+
+
+def _least_bytes(layers: int, costs: Costs) -> int:
+    """What a stage of one layer needs, wherever it is needed least."""
+    return min(
         stage_bytes(costs, layers, start, start + 1, in_flight=1) for start in {0, layers // 2, layers - 1}
     )
+
+
+def _nothing_fits(layers: int, nodes: Sequence[StageNode], costs: Costs) -> UnsupportedError:
+    least = _least_bytes(layers, costs)
     too_small = [node for node in nodes if node.memory_bytes < least] or list(nodes)
     return UnsupportedError(
         "no cut of the model into stages fits into the nodes' memory",

@@ -31,6 +31,28 @@ class FinishedElsewhereError(Exception):
     """The others finished the run without this node, and the final model has been delivered here."""
 
 
+def has_final_model(config: WorkerConfig) -> bool:
+    """Whether the final model was made or delivered here."""
+    return (config.run_dir / "final" / "manifest.json").is_file()
+
+
+def primary_to_serve(config: WorkerConfig, view: View) -> str:
+    """The primary, while it may lack the finished state that this node can serve; empty where nobody does.
+
+    Only the primary makes the final model, and it may have been away when the others reached the target. That
+    it has said "finished" is the sign that it has the state on disk. Where it alone serves states there is
+    nothing to serve.
+
+    Args:
+        config: of a node that has the finished state.
+        view: what is announced.
+    """
+    if config.is_primary or config.centralized or has_final_model(config):
+        return ""
+    primary = next((peer.node for peer in config.coordination.peers if peer.role == "primary"), "")
+    return "" if primary in view and view[primary].phase == "finished" else primary
+
+
 class Joiner:
     """Finds the present round, and loads the state that it began from.
 
@@ -77,7 +99,7 @@ class Joiner:
                 if joined is not None or self._state.commit.finished:
                     return joined
                 continue
-            if (self._config.run_dir / "final" / "manifest.json").is_file():
+            if has_final_model(self._config):
                 raise FinishedElsewhereError
             present = members.present(view)
             members.say("ready")

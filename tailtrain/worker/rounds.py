@@ -10,10 +10,11 @@ has trained and brings it to its next averaging.
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from tailtrain.worker.averaging import Averaging, lost
-from tailtrain.worker.joining import Joiner
+from tailtrain.worker.joining import Joiner, primary_to_serve
 from tailtrain.worker.measured import FILE, Measurements
 from tailtrain.worker.membership import Membership
 from tailtrain.worker.round_record import Recorder, Times
@@ -217,12 +218,28 @@ class RoundLoop:
         self._linger()
 
     def _linger(self) -> None:
-        """Stay a moment, so that a node that missed the last averaging can load the final state."""
-        ends = time.monotonic() + _LINGER_SECONDS
-        while time.monotonic() < ends and not self._stopping():
-            if self._members.present(self._members.look()) == {self._config.node}:
-                return
-            time.sleep(_RETRY_SECONDS)
+        """Stay a moment, so that a node that missed the last averaging can load the final state.
+
+        For the primary there is no time limit: without it there is no final model.
+        """
+        members, config = self._members, self._config
+        self._state.supply.fetcher.close()  # nothing is read any more
+        ends, told = time.monotonic() + _LINGER_SECONDS, False
+        with suppress(Stopped):
+            while True:
+                view, late = members.look(), time.monotonic() >= ends
+                primary = primary_to_serve(config, view)
+                if not primary and (late or members.present(view) == {config.node}):
+                    break
+                if primary and late:
+                    told = True
+                    self._status.set(
+                        "finished", f"waits for the primary {primary} to take the finished model"
+                    )
+                members.say("finished")
+                self._sleep(_UNWELL_SECONDS if late else _RETRY_SECONDS)
+            if told:
+                self._status.set("finished")
 
     def _sleep(self, seconds: float) -> None:
         """Wait; Stopped as soon as this node is told to stop."""

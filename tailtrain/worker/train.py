@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from tailtrain.errors import WorkerError
 from tailtrain.worker.files import cannot_write
-from tailtrain.worker.joining import FinishedElsewhereError
+from tailtrain.worker.joining import FinishedElsewhereError, has_final_model, primary_to_serve
 from tailtrain.worker.node_state import NodeState
 from tailtrain.worker.reading.supply import Supply
 from tailtrain.worker.rounds import RoundLoop, Stopped
@@ -129,16 +129,19 @@ def _take_part(
     closing.callback(supply.fetcher.close)
     state = NodeState(config, supply)
     state.roll_back()
-    if state.commit.finished or (config.run_dir / "final" / "manifest.json").is_file():
+    finished = state.commit.finished
+    if finished or has_final_model(config):
         status.set("finished", "the run is finished", round=state.commit.round, **state.commit.to_status())
-        return
+        if not (finished and primary_to_serve(config, {})):
+            return
     swarm = presence = None
     if config.coordination.peers:
         from tailtrain.worker.peers.swarm import open_swarm  # noqa: PLC0415 - a node alone needs no hivemind
 
         swarm = open_swarm(config, state.commit.weights.numel(), supply.shards, state.shared)
         closing.callback(_close, swarm)
-    supply.fetcher.start()  # threads start after the swarm's processes were forked
+    if not finished:
+        supply.fetcher.start()  # threads start after the swarm's processes were forked
     if config.gossips:
         from tailtrain.worker.presence import open_presence  # noqa: PLC0415 - nor msgpack without gossip
 

@@ -75,6 +75,39 @@ def test_aggregate_and_validate_after_a_run(
     assert b"not the one that its manifest names" in refused.stderr
 
 
+def test_a_primary_that_was_away_at_the_end_takes_the_finished_model_from_those_who_wait_for_it(
+    make_fleet: Callable[..., Any],
+) -> None:
+    fleet = make_fleet(3, quorum=2, target_tokens=600_000)
+    fleet.start()
+    fleet.until(lambda: all(len(fleet.progress(index)) >= 1 for index in range(3)), 60, "a round of three")
+    fleet.kill(0)
+    said = "waits for the primary n0 to take the finished model"
+    for index in (1, 2):
+        fleet.until(lambda index=index: fleet.status(index)["state"] == "finished", 90, "the others finish")
+        fleet.until(lambda index=index: fleet.status(index)["message"] == said, 30, "they wait for it")
+    assert fleet.stop(2) == 0, "they end when they are told to"
+    assert fleet.status(2)["state"] == "finished"
+    fleet.kill(1)
+
+    # Started again, they wait as before.
+    fleet.start(1)
+    fleet.until(lambda: fleet.status(1)["starts"] == 2 and fleet.status(1)["message"] == said, 60, "n1 waits")
+    fleet.start(0)
+    assert fleet.wait(60, 0, 1) == [0, 0]
+    primary, other = fleet.status(0), fleet.status(1)
+    assert (primary["state"], other["state"], other["message"]) == ("finished", "finished", "")
+    assert primary["weights_sha256"] == other["weights_sha256"]
+    assert primary["total_tokens"] == other["total_tokens"] >= 600_000
+    made = fleet.command(0, "aggregate", json.dumps({"nodes": {"n0": primary, "n1": other}}).encode())
+    assert made.returncode == 0, made.stderr
+
+    # Where the final model has been delivered nobody waits.
+    shutil.copytree(fleet.run_dir(0) / "final", fleet.run_dir(2) / "final")
+    fleet.start(2)
+    assert fleet.wait(20, 2) == [0]
+
+
 @pytest.mark.parametrize(
     ("reports", "message"),
     [

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import resource
 import socket
 import time
 from collections.abc import Callable
@@ -24,7 +26,6 @@ from tailtrain.worker.sharded.files import KINDS
 from tailtrain.worker.sharded.hearing import Word, choose_host
 from tailtrain.worker.sharded.layout import (
     Piece,
-    WholeModel,
     first_weights,
     stage_pieces,
     take,
@@ -36,7 +37,7 @@ from tailtrain.worker.sharded.network import interface_of, listen_on
 from tailtrain.worker.sharded.rendezvous import Chooser
 from tailtrain.worker.sharded.transfer import _read, _write
 from tailtrain.worker.weights import FlatWeights, weights_sha256
-from tests.worker.sharded_fleet import ShardedFleet
+from tests.worker.sharded_fleet import ShardedFleet, write_checkpoint
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -117,18 +118,9 @@ def test_a_checkpoint_written_in_pieces_is_a_data_parallel_ones_files(
                 assert torch.equal(_read(read, kind, pieces), vector)
 
 
-def write_checkpoint(store: Checkpoints, number: int, whole: WholeModel = WHOLE) -> State:
-    files = store.begin(number)
-    files.tensor("weights", next(iter(whole.shapes)))[:] = number
-    hashes, digest = files.finish()
-    state = State(number, number, {}, {}, finished=False, committed_unix=1.0, weights_sha256=digest)
-    store.publish(state, hashes)
-    return state
-
-
 def test_the_oldest_checkpoints_go_and_a_damaged_one_is_named(tmp_path: Path) -> None:
     store = Checkpoints(tmp_path, run_id="r", whole=WHOLE, keep=2)
-    states = [write_checkpoint(store, number) for number in range(3)]
+    states = [write_checkpoint(store, number, WHOLE) for number in range(3)]
     (tmp_path / ".round-000009.1").mkdir()  # what a killed rank left
     assert sorted(path.name for path in tmp_path.glob("round-*")) == ["round-000001", "round-000002"]
     path = store.weights_file(states[2])
@@ -137,7 +129,7 @@ def test_the_oldest_checkpoints_go_and_a_damaged_one_is_named(tmp_path: Path) ->
     assert store.newest(told.append) == states[1]
     assert "a checkpoint is damaged" in told[0]
     assert "using the one before" in told[0]
-    write_checkpoint(store, 3)
+    write_checkpoint(store, 3, WHOLE)
     assert not list(tmp_path.glob(".round-*"))
     assert Checkpoints(tmp_path, run_id="another", whole=WHOLE, keep=2).newest(told.append) is None
 
@@ -198,6 +190,26 @@ def test_supervisors_hear_each_other(make_fleet: MakeFleet) -> None:
     assert first.hear() == {}
     assert time.monotonic() - began < 2
     first.close()
+
+
+def test_a_beacon_that_cannot_accept_for_a_moment_answers_afterwards(make_fleet: MakeFleet) -> None:
+    config = load_sharded(ShardedFleet(make_fleet(2), (1.0, 1.0), steps=1).write(0))
+    beacon = Beacon(config)
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    asking = socket.socket()
+    try:
+        lowest_free = os.dup(0)
+        os.close(lowest_free)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (lowest_free, before[1]))  # too many open files
+        asking.connect((config.address, config.beacon_port))
+        time.sleep(0.5)
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+        asking.settimeout(5)
+        assert json.loads(asking.recv(1024))["node"] == "n0"
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+        asking.close()
+        beacon.close()
 
 
 def test_an_agent_that_gives_up_locks_nobody_out() -> None:

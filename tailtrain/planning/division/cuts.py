@@ -110,6 +110,7 @@ def plan_pipeline(
     links: Mapping[tuple[str, str], Link],
     *,
     microbatches: int,
+    primary: str | None = None,
 ) -> PipelinePlan:
     """The best cut for these nodes, and its predicted speed.
 
@@ -119,13 +120,14 @@ def plan_pipeline(
         nodes: in the order that stages follow; speeds in tokens per second of the whole model.
         links: between nodes, by their names in either order; one that is missing costs nothing.
         microbatches: of a step.
+        primary: the node that has a stage in any case.
 
     Raises:
         DeclarationError: a batch cannot be divided so, or there are no nodes.
-        UnsupportedError: nothing fits into the nodes' memory.
+        UnsupportedError: nothing fits into the nodes' memory, or no part into the primary's.
     """
     costs = stage_costs(model, loop, microbatches=microbatches)
-    stages = cut(model.layers, nodes, costs, microbatches=microbatches)
+    stages = cut(model.layers, nodes, costs, microbatches=microbatches, keep=primary)
     whole = costs.layer_work * model.layers + costs.head_work
     speeds = {node.name: node.speed for node in nodes}
     per_microbatch = loop.batch_size // microbatches * model.context

@@ -124,7 +124,8 @@ def planned_division(
     begun = kept.keys() == {node.name for node in nodes}
     if begun and settings.training.distribution_strategy is DistributionStrategy.MODEL_PARALLEL:
         settings = replace(settings, engine=replace(settings.engine, allow_wan=True))
-    return divide(settings, nodes, None if round_trips is None else _links(round_trips))
+    links = None if round_trips is None else _links(round_trips)
+    return divide(settings, nodes, links, declared.primary.hostname)
 
 
 def _links(round_trips: RoundTrips) -> dict[tuple[str, str], Link]:
@@ -135,7 +136,10 @@ def _links(round_trips: RoundTrips) -> dict[tuple[str, str], Link]:
 
 
 def divide(
-    settings: Settings, nodes: Sequence[StageNode], links: Mapping[tuple[str, str], Link] | None
+    settings: Settings,
+    nodes: Sequence[StageNode],
+    links: Mapping[tuple[str, str], Link] | None,
+    primary: str,
 ) -> Division:
     """Divide the model.
 
@@ -143,6 +147,7 @@ def divide(
         settings: what to train, and how.
         nodes: in the order of the stages.
         links: between nodes; None where they were not measured.
+        primary: has a part in any case: what it writes becomes the final model.
 
     Raises:
         DeclarationError: a batch is not a whole number of microbatches.
@@ -160,16 +165,19 @@ def divide(
         )
     if strategy is DistributionStrategy.MODEL_PARALLEL:
         return _parts(settings, nodes, links)
-    return _stages(settings, nodes, links)
+    return _stages(settings, nodes, links, primary)
 
 
 def _stages(
-    settings: Settings, nodes: Sequence[StageNode], links: Mapping[tuple[str, str], Link] | None
+    settings: Settings,
+    nodes: Sequence[StageNode],
+    links: Mapping[tuple[str, str], Link] | None,
+    primary: str,
 ) -> Division:
     model, loop = settings.model, settings.loop
     microbatches = settings.engine.microbatches
     costs = stage_costs(model, loop, microbatches=microbatches)
-    found = plan_pipeline(model, loop, nodes, links or {}, microbatches=microbatches)
+    found = plan_pipeline(model, loop, nodes, links or {}, microbatches=microbatches, primary=primary)
     count = len(found.stages)
     return Division(
         nodes=tuple(nodes),

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from tailtrain.worker.sharded.hearing import Word, choose_host, read_word
 from tailtrain.worker.sharded.network import listen_on
+from tailtrain.worker.status import log
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
 _TIMEOUT_SECONDS = 1.0
 _MOST_BYTES = 1024
+_AGAIN_SECONDS = 0.2
 
 
 class Beacon:
@@ -39,6 +41,7 @@ class Beacon:
         self._config = config
         self._word = Word(config.worker.run_id, config.worker.node)
         self._socket = listen_on(config.address, config.beacon_port)
+        self._closed = threading.Event()
         threading.Thread(target=self._serve, daemon=True).start()
 
     def tell(self, host: str | None, *, finished: bool = False) -> None:
@@ -72,16 +75,20 @@ class Beacon:
 
     def close(self) -> None:
         """See Hearing."""
+        self._closed.set()
         with suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
         self._socket.close()
 
     def _serve(self) -> None:
-        while True:
+        while not self._closed.is_set():
             try:
                 connection, _ = self._socket.accept()
-            except OSError:  # closed
-                return
+            except OSError as error:
+                # Whoever asked is gone again, or too many files are open here: neither may silence this node.
+                if not self._closed.wait(_AGAIN_SECONDS):
+                    log(f"the beacon could not answer: {error.strerror}; goes on")
+                continue
             with connection, suppress(OSError):
                 connection.settimeout(_TIMEOUT_SECONDS)
                 connection.sendall(self._word.encoded())

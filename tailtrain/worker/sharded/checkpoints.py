@@ -6,6 +6,7 @@ import json
 import os
 import re
 import shutil
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -21,8 +22,8 @@ if TYPE_CHECKING:
     from tailtrain.worker.sharded.layout import WholeModel
 
 _FORMAT = "sharded 1"
-_NAME = re.compile(r"round-(\d{6,})")
-_STATE = "state.json"
+NAME = re.compile(r"round-(\d{6,})")
+STATE = "state.json"
 
 Ledger = dict[str, Entry]
 
@@ -49,6 +50,14 @@ class State:
     committed_unix: float
     weights_sha256: str
 
+    def same_as(self, other: State) -> bool:
+        """Whether both are of one commit: each node that wrote it has a time of its own in it."""
+        return (self.round, self.step, self.weights_sha256) == (
+            other.round,
+            other.step,
+            other.weights_sha256,
+        )
+
 
 BEGINNING = State(-1, 0, {}, {}, finished=False, committed_unix=0.0, weights_sha256="")
 
@@ -71,9 +80,9 @@ class Checkpoints:
 
         Each damaged one on the way is named to `report`.
         """
-        for _, path in self._listed():
+        for _, path in _listed(self._directory):
             try:
-                return self._read(path)
+                return read_checkpoint(path, self._run_id)
             except CheckpointError as error:
                 report(f"{error}; using the one before")
         return None
@@ -87,14 +96,20 @@ class Checkpoints:
         return self._path(state.round) / WEIGHTS
 
     def begin(self, number: int) -> ModelFiles:
-        """Empty files for a new checkpoint, under a temporary name."""
+        """Empty files for a new checkpoint, under a temporary name.
+
+        Raises:
+            OSError: the disk has no room for them; nothing is left of them then.
+        """
         temporary = self._temporary(number)
         self._directory.mkdir(parents=True, exist_ok=True)
-        # What a killed worker left half-written.
-        for left in self._directory.glob(".round-*"):
-            shutil.rmtree(left)
+        remove_halves(self._directory)
         temporary.mkdir(mode=0o750)
-        return ModelFiles(temporary, self._whole, create=True)
+        try:
+            return ModelFiles(temporary, self._whole, create=True)
+        except OSError:
+            shutil.rmtree(temporary, ignore_errors=True)
+            raise
 
     def publish(self, state: State, hashes: dict[str, str]) -> None:
         """Make a begun checkpoint appear as one step; remove the oldest beyond those to keep."""
@@ -106,12 +121,12 @@ class Checkpoints:
             "ledger": ledger_to_json(state.ledger),
         }
         temporary, path = self._temporary(state.round), self._path(state.round)
-        write_atomically(temporary / _STATE, canonical_json(content))
+        write_atomically(temporary / STATE, canonical_json(content))
         # A round that is done again after a lost node has the same weights but for rounding.
         shutil.rmtree(path, ignore_errors=True)
         temporary.rename(path)
         sync_directory(self._directory)
-        for _, old in self._listed()[self._keep :]:
+        for _, old in _listed(self._directory)[self._keep :]:
             shutil.rmtree(old)
 
     def _path(self, number: int) -> Path:
@@ -120,38 +135,62 @@ class Checkpoints:
     def _temporary(self, number: int) -> Path:
         return self._directory / f".round-{number:06d}.{os.getpid()}"
 
-    def _listed(self) -> list[tuple[int, Path]]:
-        """Round and path of each checkpoint, newest first."""
-        if not self._directory.is_dir():
-            return []
-        matches = [(_NAME.fullmatch(path.name), path) for path in self._directory.iterdir()]
-        return sorted(((int(match[1]), path) for match, path in matches if match), reverse=True)
 
-    def _read(self, path: Path) -> State:
-        try:
-            raw = json.loads((path / _STATE).read_bytes())
-            if (raw["format"], raw["run_id"]) != (_FORMAT, self._run_id):
-                raise CheckpointError("the checkpoint is of another run or format", field=str(path))
-            for name in (WEIGHTS, OPTIMIZER):
-                found = sha256_of(path / name)
-                if found != raw["files"][name]:
-                    raise CheckpointError(
-                        "a checkpoint is damaged",
-                        field=str(path / name),
-                        found=found,
-                        expected=raw["files"][name],
-                    )
-            return State(
-                round=int(raw["round"]),
-                step=int(raw["step"]),
-                cursor=dict(raw["cursor"]),
-                ledger=ledger_from_json(raw["ledger"]),
-                finished=bool(raw["finished"]),
-                committed_unix=float(raw["committed_unix"]),
-                weights_sha256=str(raw["weights_sha256"]),
-            )
-        except (OSError, ValueError, KeyError, TypeError, AttributeError, PeerError) as error:
-            raise CheckpointError("a checkpoint is damaged", field=str(path), found=repr(error)) from error
+def finished_checkpoint(directory: Path, run_id: str) -> Path | None:
+    """Where the checkpoint is with which the run was finished, whole; None where it is not here."""
+    listed = _listed(directory)
+    with suppress(OSError, ValueError, KeyError, TypeError, CheckpointError):
+        # To read a model's files takes long: only of one that says that it is the last.
+        newest = listed[0][1] if listed else None
+        if newest and json.loads((newest / STATE).read_bytes())["finished"]:
+            return newest if read_checkpoint(newest, run_id).finished else None
+    return None
+
+
+def remove_halves(directory: Path) -> None:
+    """Remove what a killed worker left half-written."""
+    for left in directory.glob(".round-*"):
+        shutil.rmtree(left)
+
+
+def _listed(directory: Path) -> list[tuple[int, Path]]:
+    """Round and path of each checkpoint, newest first."""
+    if not directory.is_dir():
+        return []
+    matches = [(NAME.fullmatch(path.name), path) for path in directory.iterdir()]
+    return sorted(((int(match[1]), path) for match, path in matches if match), reverse=True)
+
+
+def read_checkpoint(path: Path, run_id: str) -> State:
+    """Read and check a checkpoint of this run.
+
+    Raises:
+        CheckpointError: it is damaged, or of another run.
+    """
+    try:
+        raw = json.loads((path / STATE).read_bytes())
+        if (raw["format"], raw["run_id"]) != (_FORMAT, run_id):
+            raise CheckpointError("the checkpoint is of another run or format", field=str(path))
+        for name in (WEIGHTS, OPTIMIZER):
+            found = sha256_of(path / name)
+            if found != raw["files"][name]:
+                raise CheckpointError(
+                    "a checkpoint is damaged",
+                    field=str(path / name),
+                    found=found,
+                    expected=raw["files"][name],
+                )
+        return State(
+            round=int(raw["round"]),
+            step=int(raw["step"]),
+            cursor=dict(raw["cursor"]),
+            ledger=ledger_from_json(raw["ledger"]),
+            finished=bool(raw["finished"]),
+            committed_unix=float(raw["committed_unix"]),
+            weights_sha256=str(raw["weights_sha256"]),
+        )
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, PeerError) as error:
+        raise CheckpointError("a checkpoint is damaged", field=str(path), found=repr(error)) from error
 
 
 def state_to_json(state: State) -> dict[str, Any]:

@@ -96,6 +96,12 @@ class ShardedConfig:
         ]
 
     @property
+    def checkpoint_bytes(self) -> int:
+        """Bytes of a checkpoint: weights and moments, three of the six that a layer's bytes are."""
+        costs = self.costs
+        return (self.worker.model.layers * costs.layer_bytes + costs.first_bytes + costs.last_bytes) // 2
+
+    @property
     def tokens_per_step(self) -> int:
         """Bytes of text that one step trains on."""
         return self.worker.training.batch_size * self.worker.model.context

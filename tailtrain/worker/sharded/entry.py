@@ -18,7 +18,8 @@ import torch.distributed as dist
 
 from tailtrain.errors import PeerError, TailtrainError, UnsupportedError
 from tailtrain.worker.sharded.config import load_sharded
-from tailtrain.worker.sharded.supervisor import leave_fatal
+from tailtrain.worker.sharded.disk import disk_error, is_of_the_disk
+from tailtrain.worker.sharded.fatal import leave_fatal
 
 
 def rank_process(path: str) -> None:
@@ -48,7 +49,11 @@ def rank_process(path: str) -> None:
     except (RuntimeError, TimeoutError) as error:
         print(f"a peer is gone, meets the others again: {plain(error)}", file=sys.stderr)
     except Exception as error:  # noqa: BLE001 - a fault of this program would come back at every start
-        traceback.print_exc()
+        if isinstance(error, OSError) and is_of_the_disk(error):
+            error = disk_error(config.worker, error)
+            print(error, file=sys.stderr)
+        else:
+            traceback.print_exc()
         leave_fatal(config, error)
     else:
         return

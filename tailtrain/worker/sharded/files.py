@@ -42,7 +42,8 @@ class ModelFiles:
         create: whether to make them anew, full of zeros.
 
     Raises:
-        CheckpointError: they are missing, damaged, or of another model.
+        CheckpointError: they are of another model.
+        OSError: they are missing, or the disk has no room for them.
     """
 
     def __init__(self, directory: Path, whole: WholeModel, *, create: bool = False) -> None:
@@ -83,8 +84,10 @@ class ModelFiles:
         if self._create:
             with path.open("wb") as made:
                 made.write(header)
-                size = sum(math.prod(shape) for shape in shapes.values())
-                made.truncate(len(header) + _FLOAT_BYTES * size)
+                made.flush()
+                size = _FLOAT_BYTES * sum(math.prod(shape) for shape in shapes.values())
+                # Room, not a hole: a full disk says so here, and would end this process where it is mapped.
+                os.posix_fallocate(made.fileno(), len(header), size)
             return len(header)
         with path.open("rb") as read:
             # Our own header, byte for byte: nothing of a file is believed that its name and hash did not say.

@@ -37,10 +37,6 @@ class GossipHearing:
 
     def __init__(self, config: ShardedConfig, watch: Watch) -> None:
         self._config, self._watch = config, watch
-        costs = config.costs
-        # Weights, gradients, two moments and room for two more: a checkpoint has three of these six.
-        all_layers = config.worker.model.layers * costs.layer_bytes
-        self._checkpoint_bytes = (all_layers + costs.first_bytes + costs.last_bytes) // 2
         self._word = Word(config.worker.run_id, config.worker.node)
         self.tell(None)
         self.show(-1, 0.0)
@@ -89,7 +85,7 @@ class GossipHearing:
         vitals = Vitals(
             beat_age_seconds=self._watch.beat_age(),
             memory_free=memory_free(),
-            disk_checkpoints=checkpoints_that_fit(worker.state_dir, self._checkpoint_bytes),
+            disk_checkpoints=checkpoints_that_fit(worker.state_dir, self._config.checkpoint_bytes),
         )
         self._watch.say(
             Tags(

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tailtrain.worker.ledger import Entry
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from tailtrain.worker.sharded.checkpoints import State
     from tailtrain.worker.sharded.members import Share
 
 
@@ -33,3 +34,19 @@ def divided(total: int, weights: Sequence[float]) -> list[int]:
     for index in by_remainder[: total - sum(parts)]:
         parts[index] += 1
     return parts
+
+
+def told_of(state: State, node: str) -> dict[str, Any]:
+    """What the status says of a committed state."""
+    own = state.ledger.get(node)
+    return {
+        "tokens": own.tokens if own else 0,
+        "records": own.records if own else 0,
+        "total_tokens": total_of(state),
+        "weights_sha256": state.weights_sha256 or None,
+    }
+
+
+def total_of(state: State) -> int:
+    """Tokens that the fleet has committed."""
+    return sum(entry.tokens for entry in state.ledger.values())

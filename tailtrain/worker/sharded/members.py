@@ -16,21 +16,34 @@ from tailtrain.worker.sharded.layout import Piece, stage_pieces, tensor_pieces
 from tailtrain.worker.sharded.network import listen_on
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from tailtrain.worker.sharded.config import ShardedConfig
     from tailtrain.worker.sharded.layout import WholeModel
 
-PROTOCOL = 1
+PROTOCOL = 2
 _MEET_SECONDS = 30.0
 
 
 @dataclass(frozen=True)
+class Known:
+    """The newest checkpoint that was ever told as committed: its step, and the nodes that wrote it."""
+
+    step: int = 0
+    on: tuple[str, ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        """As in the status and in words to others."""
+        return {"committed_step": self.step, "committed_on": list(self.on)}
+
+
+@dataclass(frozen=True)
 class Member:
-    """A node that takes part: its name, and the newest checkpoint that it has."""
+    """A node that takes part: its name, the newest checkpoint that it has, the newest that it knows of."""
 
     node: str
     state: State
+    known: Known
 
 
 @dataclass(frozen=True)
@@ -61,7 +74,7 @@ def open_store(address: str, port: int, *, serve: bool, timeout: float) -> TCPSt
 
 
 def meet(
-    store: TCPStore, config: ShardedConfig, place: int, count: int, held: State | None
+    store: TCPStore, config: ShardedConfig, place: int, count: int, held: State | None, known: Known
 ) -> tuple[Member, ...]:
     """The members, in the order of the configuration.
 
@@ -71,6 +84,7 @@ def meet(
         place: this node's number among those that met, in no order that matters.
         count: how many met.
         held: the newest checkpoint here.
+        known: the newest that this node knows of.
 
     Raises:
         PeerError: a node works on something else, or two have the same name. It names the node that differs
@@ -82,6 +96,7 @@ def meet(
         "digest": config.digest,
         "node": config.worker.node,
         "state": state_to_json(held or BEGINNING),
+        **known.to_json(),
     }
     table.set(str(place), json.dumps(word))
     table.wait([str(other) for other in range(count)], timedelta(seconds=_MEET_SECONDS))
@@ -97,7 +112,7 @@ def meet(
                 expected=f"protocol {common[0]}, digest {common[1][:12]}",
                 fix="Deploy again, so that all have the same",
             )
-    found = {said["node"]: Member(said["node"], said["held"]) for said in words}
+    found = {said["node"]: Member(said["node"], said["held"], said["known"]) for said in words}
     order = [node.node for node in config.nodes if node.node in found]
     if len(order) != count:
         names = sorted(said["node"] for said in words)
@@ -124,9 +139,15 @@ def _read(content: bytes) -> dict[str, Any]:
             "digest": str(raw["digest"]),
             "node": str(raw["node"]),
             "held": held,
+            "known": known_from_json(raw),
         }
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise PeerError("a node's word on itself cannot be read", found=repr(error)) from error
+
+
+def known_from_json(raw: Mapping[str, Any]) -> Known:
+    """From a status or a word; nothing is known where it says nothing."""
+    return Known(int(raw.get("committed_step", 0)), tuple(str(node) for node in raw.get("committed_on", ())))
 
 
 def shares(config: ShardedConfig, whole: WholeModel, members: Sequence[Member]) -> dict[str, Share]:
@@ -147,7 +168,13 @@ def shares(config: ShardedConfig, whole: WholeModel, members: Sequence[Member]) 
     layers = config.worker.model.layers
     if config.strategy == "modelParallel":
         return _parts(config, whole, names)
-    stages = cut(layers, config.candidates(names), config.costs, microbatches=config.microbatches)
+    stages = cut(
+        layers,
+        config.candidates(names),
+        config.costs,
+        microbatches=config.microbatches,
+        keep=config.worker.primary,
+    )
     return {stage.node: _share(whole, layers, names, stage) for stage in stages}
 
 
@@ -157,12 +184,14 @@ def _share(whole: WholeModel, layers: int, names: Sequence[str], stage: Stage) -
 
 
 def _parts(config: ShardedConfig, whole: WholeModel, names: Sequence[str]) -> dict[str, Share]:
-    """Equal parts of every layer for as many members as divide the heads."""
+    """Equal parts of every layer for as many members as divide the heads, the primary among them."""
     heads = config.worker.model.heads
     parts = max(count for count in range(1, len(names) + 1) if heads % count == 0)
     layers = (0, config.worker.model.layers)
+    active = sorted(names, key=lambda name: name != config.worker.primary)[:parts]
     result = {
-        names[part]: Share(part, layers, tensor_pieces(whole, part, parts), 1.0) for part in range(parts)
+        name: Share(names.index(name), layers, tensor_pieces(whole, part, parts), 1.0)
+        for part, name in enumerate(sorted(active, key=names.index))
     }
     costs, memory = config.costs, {node.node: node.memory_bytes for node in config.nodes}
     per_rank = max(sum(piece.numel for piece in share.pieces) for share in result.values())
@@ -179,6 +208,35 @@ def _parts(config: ShardedConfig, whole: WholeModel, names: Sequence[str]) -> di
     return result
 
 
-def newest(members: Sequence[Member]) -> State:
-    """The furthest state that a member has; of two versions of the same step, the first member's."""
-    return max((member.state for member in members), key=lambda state: state.step)
+def holders(members: Sequence[Member], state: State) -> list[int]:
+    """The ranks that have the checkpoint of this state; none of the state before the first."""
+    return [rank for rank, member in enumerate(members) if member.state.same_as(state) and state != BEGINNING]
+
+
+def newest(config: ShardedConfig, members: Sequence[Member]) -> tuple[State, Known]:
+    """The furthest state that a member has, and who has what is newest of all that was committed.
+
+    Of two versions of the same step it is the first member's.
+
+    Raises:
+        UnsupportedError: a newer one was committed, and a node that has it is away. One that is gone for good
+            is waited for until the fleet is deployed without it.
+    """
+    state = max((member.state for member in members), key=lambda state: state.step)
+    step = max([state.step, *(member.known.step for member in members)])
+    here = {member.node for member in members}
+    away = [node.node for node in config.nodes if node.node in _on(members, step) - here]
+    if step > state.step and away:
+        names = ", ".join(away)
+        raise UnsupportedError(
+            f"the checkpoint of step {step} is on {names}, which {'are' if away[1:] else 'is'} away",
+            found=f"step {state.step} is the newest here",
+            fix="Bring one of them back, or take those that are gone for good out of inventory.py and deploy",
+        )
+    return state, Known(state.step, tuple(sorted(_on(members, state.step))))
+
+
+def _on(members: Sequence[Member], step: int) -> set[str]:
+    """The nodes that are known to have the checkpoint of this step."""
+    told = {node for member in members if member.known.step == step for node in member.known.on}
+    return told | {member.node for member in members if member.state.step == step > 0}

@@ -15,12 +15,23 @@ import torch.distributed as dist
 from torch.distributed import PrefixStore, TCPStore
 
 from tailtrain.errors import LostNodeError, UnsupportedError
-from tailtrain.worker.sharded.checkpoints import BEGINNING, Checkpoints, State, state_to_json
+from tailtrain.worker.sharded.checkpoints import Checkpoints, State, state_to_json
 from tailtrain.worker.sharded.layout import whole_model
-from tailtrain.worker.sharded.members import Member, Share, meet, newest, open_store, shares
+from tailtrain.worker.sharded.ledger import told_of
+from tailtrain.worker.sharded.members import (
+    Known,
+    Member,
+    Share,
+    holders,
+    known_from_json,
+    meet,
+    newest,
+    open_store,
+    shares,
+)
 from tailtrain.worker.sharded.source import ChunkSource
 from tailtrain.worker.sharded.status import ShardedStatus
-from tailtrain.worker.sharded.training import ShardedModel, Team, Training, told_of
+from tailtrain.worker.sharded.training import ShardedModel, Team, Training
 from tailtrain.worker.sharded.transfer import scatter
 from tailtrain.worker.status import log
 
@@ -74,17 +85,18 @@ def run_rank(config: ShardedConfig, place: Place) -> None:
     held = checkpoints.newest(log)
     source = ChunkSource(worker)
     store = open_store(place.address, place.port, serve=place.number == 0, timeout=_STORE_SECONDS)
-    members = meet(store, config, place.number, place.count, held)
+    known = known_from_json(status.read())
+    members = meet(store, config, place.number, place.count, held, known)
     names = [member.node for member in members]
     try:
+        state, known = newest(config, members)
         division = shares(config, whole, members)
     except UnsupportedError as error:
         status.set("paused", f"{error}; waits for more nodes", members=names)
         time.sleep(_UNFIT_SECONDS)
         raise
-    state = newest(members)
     try:
-        _take_part(config, members, division, state, (store, checkpoints, source, status))
+        _take_part(config, members, division, (state, known), (store, checkpoints, source, status))
     except RuntimeError as error:
         if worker.training.fault_tolerance:
             raise
@@ -102,12 +114,12 @@ def _take_part(
     config: ShardedConfig,
     members: Sequence[Member],
     division: dict[str, Share],
-    state: State,
+    start: tuple[State, Known],
     tools: tuple[TCPStore, Checkpoints, BatchSource, ShardedStatus],
 ) -> None:
     """Train, or stand by, until the run is finished."""
     store, checkpoints, source, status = tools
-    node = config.worker.node
+    (state, known), node = start, config.worker.node
     names = [member.node for member in members]
     patience = timedelta(seconds=config.collective_timeout_seconds)
     dist.init_process_group(
@@ -120,7 +132,7 @@ def _take_part(
     # A group does not take over the world's time-out: its own would be half an hour.
     group = dist.new_group([share.rank for share in division.values()], timeout=patience)
     team = Team(tuple(names), division, _writers(config, division), group)
-    having = [rank for rank, member in enumerate(members) if member.state == state != BEGINNING]
+    having = holders(members, state)
     holder = having[0] if having else 0
     status.set(
         "training" if node in division else "waiting",
@@ -130,12 +142,15 @@ def _take_part(
         cut=team.cut,
         layers=list(division[node].layers) if node in division else None,
         **told_of(state, node),
+        **known.to_json(),
     )
+    # Of a run that others finished, only those have the end that brought it.
+    with_end = having if state.finished else team.writers
     if state.finished:
         end = state
     elif node in division:
         training = Training(config, _model(config, team), team, source, checkpoints, status)
-        training.load(state, holder, having)
+        training.load(state, holder, having, known)
         training.run()
         end = training.state
         store.set("finished", json.dumps(state_to_json(end)))
@@ -144,9 +159,13 @@ def _take_part(
             files = checkpoints.open(state) if names.index(node) in having else None
             scatter(team.layouts, {}, holder, files, having)
         end = _stand_by(store, state)
+    primary = config.worker.primary
+    there = primary in names and names.index(primary) in with_end
+    lacks = config.worker.is_primary and not there
     status.set(
-        "finished",
-        "the run is finished",
+        "waiting" if lacks else "finished",
+        "the run is finished; takes its last checkpoint" if lacks else "the run is finished",
+        primary_has_final=there,
         round=end.round,
         step=end.step,
         **told_of(end, node),

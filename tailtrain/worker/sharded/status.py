@@ -57,12 +57,13 @@ class ShardedStatus:
             return {}
         return value if isinstance(value, dict) else {}
 
-    def set(self, state: State, message: str = "", **fields: Any) -> None:
-        """Write the state, a message and other fields; details alone are written once a second at most."""
+    def set(self, state: State, message: str = "", *, at_once: bool = False, **fields: Any) -> None:
+        """Write the state, a message and other fields; details alone once a second at most, or `at_once`."""
         changed = {"state": state, "message": message, **fields}
         since, last = time.monotonic() - self._written, self._last
         detail = (state, message) == (last.get("state"), last.get("message"))
-        if (detail and since < _DETAIL_SECONDS) or (changed == last and since < _REFRESH_SECONDS):
+        often = (detail and since < _DETAIL_SECONDS) or (changed == last and since < _REFRESH_SECONDS)
+        if often and not at_once:
             return
         if message and message != self._last.get("message"):
             log(message)

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import time
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from tailtrain.errors import LostNodeError, WorkerError
-from tailtrain.worker.files import canonical_json, write_atomically
+from tailtrain.errors import WorkerError
 from tailtrain.worker.sharded.agent_process import AgentProcess
+from tailtrain.worker.sharded.disk import disk_error, is_of_the_disk, require_room
+from tailtrain.worker.sharded.ending import Ending
+from tailtrain.worker.sharded.fatal import FatalWord
 from tailtrain.worker.sharded.gossip import open_hearing
 from tailtrain.worker.sharded.hearing import Word, held_by
 from tailtrain.worker.sharded.rendezvous import Chooser
@@ -30,8 +31,6 @@ _POLL_SECONDS = 0.2
 _LOOK_SECONDS = 1.0
 _PAUSE_SECONDS = 0.5
 _SILENT_SECONDS = 4.0
-_GOODBYE_SECONDS = 5.0  # for whoever waits for this node to hear it
-_FATAL = "fatal.json"
 
 
 class _OverError(Exception):
@@ -51,7 +50,8 @@ class Supervisor:
         self._status = ShardedStatus(config, start=True)
         self._stopping = False
         self._agent: AgentProcess | None = None
-        self._fatal = config.worker.run_dir / _FATAL
+        self._fatal: FatalWord | None = None
+        self._ending = Ending(config, self._status, lambda: self._stopping)
         self._shown: tuple[object, ...] = ()
         self._heard: dict[str, float] = {}
         self._elsewhere = False
@@ -62,31 +62,54 @@ class Supervisor:
         """Until finished, or stopped as asked.
 
         Raises:
-            WorkerError: this node cannot take part; the status says failed, and why.
+            WorkerError: this node cannot take part; the status says failed, and why, if the disk takes it.
             LostNodeError: a node was lost, in a run that tolerates none.
         """
-        if self._status.read().get("state") == "finished":
+        if self._ending.is_over():
             log("the run is finished")
             return
-        self._fatal.unlink(missing_ok=True)
-        self._status.set("starting", "looks for the other nodes")
+        try:
+            self._run()
+        except WorkerError as error:
+            with suppress(OSError):
+                self._status.set("failed", str(error))
+            raise
+        except OSError as error:
+            if not is_of_the_disk(error):
+                raise
+            raise disk_error(self._config.worker, error) from error
+
+    def _run(self) -> None:
         hearing = None
         try:
+            if self._ending.checkpoint():
+                hearing = open_hearing(self._config)
+                self._give_what_is_finished(hearing)
+                return
+            require_room(self._config)
+            self._fatal = FatalWord(self._config)
+            self._status.set("starting", "looks for the other nodes")
             hearing = open_hearing(self._config)
-            self._keep_going(hearing)
-        except _OverError:
-            self._status.set("finished", "the others finished the run; this node was not there at its end")
-            if hearing is not None:
-                hearing.tell(None, finished=True)
-                time.sleep(_GOODBYE_SECONDS)
-        except WorkerError as error:
-            self._status.set("failed", str(error))
-            raise
+            try:
+                self._keep_going(hearing)
+            except _OverError:
+                self._ending.learn(hearing)
         finally:
             if self._agent is not None:
                 self._agent.end()
             if hearing is not None:
                 hearing.close()
+            if self._fatal is not None:
+                self._fatal.close()
+
+    def _give_what_is_finished(self, hearing: Hearing) -> None:
+        """This node has the run's end already: others may need that."""
+        self._status.set("finished", "the run is finished")
+        if self._config.worker.is_primary:
+            self._ending.say_goodbye(hearing)
+            return
+        hearing.tell(None, finished=True)
+        self._ending.stay(hearing, set())
 
     def _keep_going(self, hearing: Hearing) -> None:
         chooser = Chooser(hearing, self._config.rendezvous_order[0])
@@ -99,8 +122,11 @@ class Supervisor:
                 time.sleep(_LOOK_SECONDS)
                 continue
             finished = self._one_rendezvous(hearing, host)
+            if finished and self._ending.lacks():
+                raise _OverError
             hearing.tell(None, finished=finished)
-            self._raise_if_fatal()
+            if self._fatal is not None:
+                self._fatal.raise_if_came()
             if finished:
                 self._stay_for_those_away(hearing)
                 return
@@ -114,7 +140,8 @@ class Supervisor:
         agent.meet_at(host)
         looked, self._elsewhere = 0.0, False
         while agent.running and not agent.rendezvous_ended():
-            if self._stopping or self._fatal.exists() or self._elsewhere or host in hearing.dead:
+            fatal = self._fatal is not None and self._fatal.came()
+            if self._stopping or fatal or self._elsewhere or host in hearing.dead:
                 agent.end()
                 break
             self._end_waits_for(hearing.dead)
@@ -168,35 +195,19 @@ class Supervisor:
         self._status.set("waiting" if enough else "paused", message, members=sorted(there))
 
     def _stay_for_those_away(self, hearing: Hearing) -> None:
-        """One of those that finished the run stays until the others know it, or it is told to stop."""
+        """One node stays until all know that the run is finished, and all that the primary may need."""
         config, members = self._config, set(self._status.read().get("members", ()))
-        away = {node.node for node in config.nodes} - members
-        if next(node for node in config.rendezvous_order if node in members) != config.worker.node:
-            return
-        while away and not self._stopping:
-            away -= {node for node, word in hearing.hear().items() if word.finished}
-            time.sleep(_LOOK_SECONDS)
+        first = next((node for node in config.rendezvous_order if node in members), None)
+        away = {node.node for node in config.nodes} - members if first == config.worker.node else set()
+        self._ending.stay(hearing, away)
 
     def _raise_if_over(self, words: Mapping[str, Word]) -> None:
         # A deploy brings the final model to nodes that were away too.
-        final = self._config.worker.run_dir / "final" / "manifest.json"
-        if any(word.finished for word in words.values()) or final.is_file():
+        if any(word.finished for word in words.values()) or self._ending.model_is_here():
             raise _OverError
-
-    def _raise_if_fatal(self) -> None:
-        with suppress(FileNotFoundError):
-            raw = json.loads(self._fatal.read_bytes())
-            kind = LostNodeError if raw["lost_node"] else WorkerError
-            raise kind(raw["problem"])
 
     def _note(self, _number: int, _frame: FrameType | None) -> None:
         self._stopping = True
-
-
-def leave_fatal(config: ShardedConfig, error: Exception) -> None:
-    """From the rank to the supervisor: this node cannot go on, so it must not be started again."""
-    content = {"problem": str(error), "lost_node": isinstance(error, LostNodeError)}
-    write_atomically(config.worker.run_dir / _FATAL, canonical_json(content))
 
 
 def _is_alive(pid: object) -> bool:

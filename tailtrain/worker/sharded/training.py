@@ -18,7 +18,8 @@ from tailtrain.errors import CheckpointError
 from tailtrain.worker.optimizer import AdamW
 from tailtrain.worker.sharded.checkpoints import BEGINNING, Ledger, State
 from tailtrain.worker.sharded.layout import Piece, first_weights
-from tailtrain.worker.sharded.ledger import credit
+from tailtrain.worker.sharded.ledger import credit, told_of, total_of
+from tailtrain.worker.sharded.members import Known
 from tailtrain.worker.sharded.transfer import Layouts, gather, scatter
 from tailtrain.worker.status import log
 
@@ -114,10 +115,12 @@ class Training:
         self.state = BEGINNING
         self._ledger: Ledger = {}
         self._records = 0
+        self._known = Known()
 
-    def load(self, state: State, holder: int, having: Collection[int]) -> None:
+    def load(self, state: State, holder: int, having: Collection[int], known: Known) -> None:
         """Begin where a checkpoint ends; with first weights where there is none."""
         self.state, self._ledger, self._records = state, dict(state.ledger), 0
+        self._known = known
         if state == BEGINNING:
             worker = self._config.worker
             first = first_weights(worker.model, worker.seed, self._model.pieces)
@@ -143,6 +146,10 @@ class Training:
             trained = time.time()
             work = [self._model.busy - began_busy, time.process_time() - began_cpu, trained]
             self._commit(step, finished=step == total)
+            # At once: should all that wrote it be lost, the others know what they have to wait for.
+            writers = tuple(self._team.members[rank] for rank in self._team.writers)
+            self._known = Known(step, writers)
+            self._tell(step, losses[-1], len(losses) / max(trained - began, 1e-9), at_once=True)
             self._write_progress(losses, began, trained, self._gathered(work))
 
     @property
@@ -218,7 +225,7 @@ class Training:
         dist.all_gather(parts, own, group=self._team.group)
         return {node: part.tolist() for node, part in zip(self._team.shares, parts, strict=True)}
 
-    def _tell(self, step: int, loss: float, steps_per_second: float) -> None:
+    def _tell(self, step: int, loss: float, steps_per_second: float, *, at_once: bool = False) -> None:
         share = self._team.shares[self._node]
         self._status.set(
             "training",
@@ -231,6 +238,8 @@ class Training:
             members=list(self._team.members),
             cut=self._team.cut,
             **told_of(self.state, self._node),
+            **self._known.to_json(),
+            at_once=at_once,
         )
 
     def _write_progress(
@@ -274,19 +283,3 @@ class Training:
                 "live": list(self._team.members),
             }
         )
-
-
-def told_of(state: State, node: str) -> dict[str, Any]:
-    """What the status says of a committed state."""
-    own = state.ledger.get(node)
-    return {
-        "tokens": own.tokens if own else 0,
-        "records": own.records if own else 0,
-        "total_tokens": total_of(state),
-        "weights_sha256": state.weights_sha256 or None,
-    }
-
-
-def total_of(state: State) -> int:
-    """Tokens that the fleet has committed."""
-    return sum(entry.tokens for entry in state.ledger.values())

@@ -40,11 +40,15 @@ speeds = st.lists(
 )
 
 
-def brute_force(layers: int, nodes: list[StageNode], of: Costs, microbatches: int) -> tuple[float, float]:
-    """The least (slowest stage, sum of stages) over all choices of nodes and cuts."""
+def brute_force(
+    layers: int, nodes: list[StageNode], of: Costs, microbatches: int, keep: str | None
+) -> tuple[float, float]:
+    """The least (slowest stage, sum of stages) over all choices of nodes, `keep` among them, and cuts."""
     best = (math.inf, math.inf)
     for count in range(1, min(layers, len(nodes), microbatches) + 1):
         for chosen in itertools.combinations(nodes, count):
+            if keep is not None and keep not in {node.name for node in chosen}:
+                continue
             for inner in itertools.combinations(range(1, layers), count - 1):
                 bounds = [0, *inner, layers]
                 times = []
@@ -58,17 +62,25 @@ def brute_force(layers: int, nodes: list[StageNode], of: Costs, microbatches: in
     return best
 
 
-@given(layers=st.integers(1, 7), of=costs, raw=speeds, microbatches=st.integers(1, 5))
+@given(
+    layers=st.integers(1, 7),
+    of=costs,
+    raw=speeds,
+    microbatches=st.integers(1, 5),
+    kept=st.none() | st.integers(0, 3),
+)
 def test_no_cut_has_a_faster_slowest_stage(
-    layers: int, of: Costs, raw: list[tuple[float, int]], microbatches: int
+    layers: int, of: Costs, raw: list[tuple[float, int]], microbatches: int, kept: int | None
 ) -> None:
     nodes = [StageNode(f"n{index}", speed, memory) for index, (speed, memory) in enumerate(raw)]
-    expected = brute_force(layers, nodes, of, microbatches)
+    keep = None if kept is None else nodes[kept % len(nodes)].name
+    expected = brute_force(layers, nodes, of, microbatches, keep)
     if expected[0] == math.inf:
-        with pytest.raises(UnsupportedError, match="no cut of the model"):
-            cut(layers, nodes, of, microbatches=microbatches)
+        with pytest.raises(UnsupportedError, match=r"no cut of the model|the primary's memory cannot hold"):
+            cut(layers, nodes, of, microbatches=microbatches, keep=keep)
         return
-    stages = cut(layers, nodes, of, microbatches=microbatches)
+    stages = cut(layers, nodes, of, microbatches=microbatches, keep=keep)
+    assert keep in {None, *(stage.node for stage in stages)}
     by_name = {node.name: node for node in nodes}
     times = [stage.work / by_name[stage.node].speed for stage in stages]
     assert max(times) == expected[0]
@@ -103,6 +115,23 @@ def test_with_fewer_layers_than_nodes_the_slowest_stand_by() -> None:
     plan = plan_pipeline(ModelSettings(2, 64, 4, 64), LOOP, nodes(3.0, 1.0, 3.0), {}, microbatches=4)
     assert [stage.node for stage in plan.stages] == ["n0", "n2"]
     assert plan.standby == ("n1",)
+
+
+def test_the_primary_has_a_stage_however_slow_it_is() -> None:
+    two, fleet = ModelSettings(2, 64, 4, 64), nodes(3.0, 1.0, 3.0)
+    plan = plan_pipeline(two, LOOP, fleet, {}, microbatches=4, primary="n1")
+    assert "n1" in {stage.node for stage in plan.stages}
+    plan = plan_pipeline(MODEL, LOOP, fleet, {}, microbatches=1, primary="n1")
+    assert [stage.node for stage in plan.stages] == ["n1"]
+    assert plan.standby == ("n0", "n2")
+
+
+def test_a_primary_whose_memory_holds_no_part_is_refused_by_name() -> None:
+    fleet = [*nodes(1.0, 1.0), StageNode("small", 1.0, 64 * 2**20)]
+    with pytest.raises(UnsupportedError) as caught:
+        plan_pipeline(MODEL, LOOP, fleet, {}, microbatches=4, primary="small")
+    assert str(caught.value).startswith("small: ram_gb: the primary's memory cannot hold a part of the model")
+    assert "found 64 MiB" in str(caught.value)
 
 
 def test_a_node_with_little_memory_holds_fewer_layers_or_none() -> None:
