@@ -160,7 +160,8 @@ class Membership:
     def waits_for(self, present: set[str]) -> str:
         """In plain words, for whom this node waits."""
         if self.gossip is not None and self.gossip.cut_off:
-            return "nobody answers: this node is cut off, and waits until it is not"
+            others = ", ".join(sorted(self._peers))
+            return f"nobody answers, so this node is cut off or all others are away; waits for {others}"
         missing = sorted(set(self._config.nodes) - present)
         needs = f"{len(present)} of {len(self._config.nodes)} nodes are here, {self.needed} are needed"
         if not missing:

@@ -47,7 +47,11 @@ class Gossiping(Trio):
         """Wait until something is so."""
         deadline = time.monotonic() + seconds
         while not happened():
-            assert time.monotonic() < deadline, (what, {host: self.status(host) for host in HOSTS})
+            if time.monotonic() > deadline:
+                said = {host: self.status(host) for host in HOSTS if self.lab.host(host).running}
+                pytest.fail(
+                    f"not within {seconds} s: {what}; { ({host: self.status(host) for host in there}) }"
+                )
             time.sleep(0.5)
 
     @property
