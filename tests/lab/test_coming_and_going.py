@@ -49,9 +49,7 @@ class Gossiping(Trio):
         while not happened():
             if time.monotonic() > deadline:
                 said = {host: self.status(host) for host in HOSTS if self.lab.host(host).running}
-                pytest.fail(
-                    f"not within {seconds} s: {what}; { ({host: self.status(host) for host in there}) }"
-                )
+                pytest.fail(f"not within {seconds} s: {what}; {said}")
             time.sleep(0.5)
 
     @property
