@@ -18,7 +18,7 @@ from tailtrain.worker.sharded.disk import require_room
 from tailtrain.worker.sharded.fatal import FatalWord, leave_fatal
 from tailtrain.worker.sharded.handover import Giver, take
 from tailtrain.worker.sharded.layout import whole_model
-from tests.worker.sharded_fleet import ShardedFleet, write_checkpoint
+from tests.worker.sharded_fleet import START, ShardedFleet, write_checkpoint
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -75,6 +75,31 @@ def test_a_last_word_needs_no_room_and_the_next_start_names_disk_and_host(
     fleet.start(1)
     assert fleet.processes[1].wait(30) == 1
     assert f"error: n1: {small_disk}" in (fleet.root / "s1.log").read_text()
+
+
+def test_a_disk_that_fills_while_training_ends_the_node_with_a_word(
+    make_fleet: MakeFleet, small_disk: Path
+) -> None:
+    subprocess.run(["mount", "-o", "remount,size=16m", str(small_disk)], check=True)
+    fleet = ShardedFleet(make_fleet(2), (1.0, 1.0), steps=100_000)
+    shutil.copytree(fleet.fleet.state(1), small_disk, dirs_exist_ok=True)
+    fleet.fleet.configs[1]["state_dir"] = str(small_disk)
+    try:
+        fleet.start()
+        fleet.until(lambda: fleet.status(0)["round"] >= 0, START, "both train")
+        fill(small_disk)
+        assert fleet.processes[1].wait(60) == 1
+        log = (fleet.root / "s1.log").read_text()
+        assert f"error: n1: {small_disk}" in log
+        assert "the disk does not take what is to be written (found No space left on device" in log
+        fleet.until(lambda: fleet.status(0)["state"] == "paused", 60, "the other waits for it")
+        # There is room again: systemd's next start goes on.
+        (small_disk / "full").unlink()
+        done = fleet.status(0)["round"]
+        fleet.start(1)
+        fleet.until(lambda: fleet.status(0)["round"] > done, START, "both go on")
+    finally:
+        fleet.close()
 
 
 def test_the_last_checkpoint_goes_to_the_primary_whole(make_fleet: MakeFleet) -> None:

@@ -193,6 +193,15 @@ def test_stages_that_fit_nowhere_are_refused_with_the_nodes_names() -> None:
         situation.plan()
 
 
+def test_a_primary_that_can_hold_no_part_is_refused_by_name() -> None:
+    situation = divided(model={"layers": 12, "width": 1024, "heads": 8, "context": 128})
+    situation.declare(PRIMARY, ram_gb=1).hardware(PRIMARY, memory_bytes=GIB // 2)
+    with pytest.raises(
+        DeclarationError, match=rf"^{PRIMARY}: ram_gb: the primary's memory cannot hold a part"
+    ):
+        situation.plan()
+
+
 def test_a_model_that_no_node_could_hold_alone_is_planned_on_several() -> None:
     situation = divided(model={"layers": 12, "width": 1024, "heads": 8, "context": 128})
     for name in NAMES:
