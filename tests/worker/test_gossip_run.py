@@ -137,7 +137,12 @@ def test_nodes_die_and_return_between_averagings_of_all(make_run: MakeRun, recor
     record_property("seconds that a killed node costs the others", cost)
     print(f"a killed node costs the others {cost:.1f} s")
     assert len(run.anchors(0)) <= seen + 2
-    fleet.until(lambda: _helped(run.anchors(0)), 60, "what n3 left is trained by the others")
+    # In an averaging of all or of a pair: whoever takes something over may be done with it before the next.
+    fleet.until(
+        lambda: any(_helped(fleet.progress(index)) for index in range(3)),
+        60,
+        "what n3 left is trained by the others",
+    )
     fleet.until(lambda: any(line["deaths"] for line in fleet.progress(0)), 60, "n3's death is told")
     death = next(line["deaths"][0] for line in fleet.progress(0) if line["deaths"])
     assert death["node"] == "n3"
