@@ -194,9 +194,7 @@ def _model(config: ShardedConfig, team: Team) -> ShardedModel:
 
 def _writers(config: ShardedConfig, division: dict[str, Share]) -> tuple[int, ...]:
     """The ranks that write checkpoints: the primary, where it is active, and the first others."""
-    worker = config.worker
-    primary = next((peer.node for peer in worker.coordination.peers if peer.role == "primary"), worker.node)
-    order = sorted(division, key=lambda node: (node != primary, division[node].rank))
+    order = sorted(division, key=lambda node: (node != config.worker.primary, division[node].rank))
     return tuple(division[node].rank for node in order[: config.checkpoint_nodes])
 
 
