@@ -68,9 +68,7 @@ def test_a_silent_node_is_left_behind_long_before_torch_gives_up_and_taken_in_ag
         120,
         "the others go on without the silent node",
     )
-    for process in fleet.living(
-        2
-    ):  # as systemd ends a unit: what is frozen does not see that its parent is gone
+    for process in fleet.living(2):  # as systemd does: a frozen one does not see that its parent is gone
         os.kill(process, signal.SIGKILL)
     fleet.kill(2)
     serf.kill("n2")
