@@ -47,4 +47,5 @@ def test_a_worker_needs_at_most_400_mb_beyond_the_model_and_its_optimiser(
     fleet.until(averaged_three_times, 120, "three rounds")
     (weights,) = list((fleet.run_dir(0) / "checkpoints").glob("*/weights.safetensors"))[:1]
     model = _VECTORS * weights.stat().st_size / _MB
+    print(f"a worker needs {peak - model:.0f} MB beyond its model")
     assert 100 < peak - model < _MOST_MB
