@@ -138,7 +138,7 @@ def one_huge_text(path: Path) -> None:
 
 
 def a_huge_text_among_others(path: Path) -> None:
-    texts = pa.chunked_array([words(100, 2000), words(1, 64 * MB), words(100, 2000)])
+    texts = pa.chunked_array([words(100, 2000), words(1, 48 * MB), words(100, 2000)])
     pq.write_table(pa.table({"text": texts}), path, use_dictionary=False)
 
 
