@@ -6,6 +6,7 @@ later loads the state from the node that is furthest on, and joins its round if 
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from tailtrain.errors import PeerError
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from tailtrain.worker.node_state import NodeState
     from tailtrain.worker.peers.swarm import Swarm
 
+_PRIMARY_HAS_IT = "primary-has-final"
 _LOOK_SECONDS = 1.0
 _RETRY_SECONDS = 0.5
 _SETTLE_PART = 1 / 6  # of the start time-out: how long the clock waits for the rest once enough are there
@@ -36,18 +38,25 @@ def has_final_model(config: WorkerConfig) -> bool:
     return (config.run_dir / "final" / "manifest.json").is_file()
 
 
+def remember_that_the_primary_has_it(config: WorkerConfig) -> None:
+    """A node that starts after the others are gone must not wait for a primary that needs nothing."""
+    with suppress(OSError):
+        (config.run_dir / _PRIMARY_HAS_IT).touch()
+
+
 def primary_to_serve(config: WorkerConfig, view: View) -> str:
     """The primary, while it may lack the finished state that this node can serve; empty where nobody does.
 
     Only the primary makes the final model, and it may have been away when the others reached the target. That
-    it has said "finished" is the sign that it has the state on disk. Where it alone serves states there is
-    nothing to serve.
+    it says "finished", or did so before, is the sign that it has the state on disk. Where it alone serves
+    states there is nothing to serve.
 
     Args:
         config: of a node that has the finished state.
         view: what is announced.
     """
-    if config.is_primary or config.centralized or has_final_model(config):
+    remembered = (config.run_dir / _PRIMARY_HAS_IT).exists()
+    if config.is_primary or config.centralized or remembered or has_final_model(config):
         return ""
     primary = next((peer.node for peer in config.coordination.peers if peer.role == "primary"), "")
     return "" if primary in view and view[primary].phase == "finished" else primary

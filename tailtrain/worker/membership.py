@@ -81,18 +81,20 @@ class Membership:
         reading = self._swarm.clock_of(self._primary)
         if reading is not None:
             self._set_offset(reading.offset)
+        self._asked = None  # what was asked before is older
 
     def follow_clock(self) -> None:
         """Take what the primary's clock said since the last time, and ask it again; waits for nothing.
 
-        A reading counts only where it shows more than it may be wrong by: a starved node answers late.
+        The offset moves only as far as the reading proves: one of a starved node may be wrong by a second.
         """
         if self._swarm is None or self._primary == self._config.node:
             return
         if self._asked is not None and self._asked.done():
             reading, self._asked = self._swarm.read_clock(self._asked), None
-            if reading is not None and abs(reading.offset - self.offset) > reading.error:
-                self._set_offset(reading.offset)
+            if reading is not None:
+                least, most = reading.offset - reading.error, reading.offset + reading.error
+                self._set_offset(min(max(self.offset, least), most))
         if self._asked is None:
             self._asked = self._swarm.ask_clock(self._primary)
 

@@ -14,7 +14,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from tailtrain.worker.averaging import Averaging, lost
-from tailtrain.worker.joining import Joiner, primary_to_serve
+from tailtrain.worker.joining import Joiner, primary_to_serve, remember_that_the_primary_has_it
 from tailtrain.worker.measured import FILE, Measurements
 from tailtrain.worker.membership import Membership
 from tailtrain.worker.round_record import Recorder, Times
@@ -35,6 +35,7 @@ _POLL_SECONDS = 0.25
 _RETRY_SECONDS = 0.5
 _UNWELL_SECONDS = 2.0
 _LINGER_SECONDS = 15.0
+_GOODBYE_SECONDS = 5.0
 _AWAY = "others have paired since this node averaged with all; it is with them again after the next time"
 
 
@@ -220,26 +221,36 @@ class RoundLoop:
     def _linger(self) -> None:
         """Stay a moment, so that a node that missed the last averaging can load the final state.
 
-        For the primary there is no time limit: without it there is no final model.
+        For the primary there is no time limit: without it there is no final model. It stays for as long as a
+        node may stand still, so that all hear that it has what it needs.
         """
         members, config = self._members, self._config
         self._state.supply.fetcher.close()  # nothing is read any more
-        ends, told = time.monotonic() + _LINGER_SECONDS, False
+        if not config.coordination.peers:
+            return
+        began, told = time.monotonic(), False
+        least = _GOODBYE_SECONDS if config.is_primary else 0.0
         with suppress(Stopped):
             while True:
-                view, late = members.look(), time.monotonic() >= ends
+                view, waited = members.look(), time.monotonic() - began
+                late = waited >= _LINGER_SECONDS
                 primary = primary_to_serve(config, view)
-                if not primary and (late or members.present(view) == {config.node}):
-                    break
-                if primary and late:
+                alone = members.present(view) == {config.node}
+                if not primary:
+                    remember_that_the_primary_has_it(config)
+                    if late or (alone and waited >= least):
+                        break
+                elif late:
                     told = True
+                    members.introduce(members.present(view))
                     self._status.set(
                         "finished", f"waits for the primary {primary} to take the finished model"
                     )
                 members.say("finished")
                 self._sleep(_UNWELL_SECONDS if late else _RETRY_SECONDS)
             if told:
-                self._status.set("finished")
+                seen: dict[str, Any] = {"views": self._gossip.views()} if self._gossip is not None else {}
+                self._status.set("finished", **seen)
 
     def _sleep(self, seconds: float) -> None:
         """Wait; Stopped as soon as this node is told to stop."""

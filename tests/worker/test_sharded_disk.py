@@ -58,23 +58,23 @@ def test_a_last_word_needs_no_room_and_the_next_start_names_disk_and_host(
     make_fleet: MakeFleet, small_disk: Path
 ) -> None:
     fleet = ShardedFleet(make_fleet(2), (1.0, 1.0), steps=1)
-    shutil.copytree(fleet.fleet.state(1), small_disk, dirs_exist_ok=True)
-    fleet.fleet.configs[1]["state_dir"] = str(small_disk)
-    config = load_sharded(fleet.write(1))
+    shutil.copytree(fleet.fleet.state(0), small_disk, dirs_exist_ok=True)
+    fleet.fleet.configs[0]["state_dir"] = str(small_disk)
+    config = load_sharded(fleet.write(0))
     word = FatalWord(config)
     fill(small_disk)
     assert not word.came()
-    leave_fatal(config, LostNodeError("the node is lost", host="n1"))
+    leave_fatal(config, LostNodeError("the node is lost", host="n0"))
     assert word.came()
-    with pytest.raises(LostNodeError, match="n1: the node is lost"):
+    with pytest.raises(LostNodeError, match="n0: the node is lost"):
         word.raise_if_came()
     word.close()
-    with pytest.raises(WorkerError, match=rf"^n1: {small_disk}.*no room for a checkpoint \(found 0 MiB free"):
+    with pytest.raises(WorkerError, match=rf"^n0: {small_disk}.*no room for a checkpoint \(found 0 MiB free"):
         require_room(config)
-    # The same of the whole unit: one line, and no loop within it.
-    fleet.start(1)
-    assert fleet.processes[1].wait(30) == 1
-    assert f"error: n1: {small_disk}" in (fleet.root / "s1.log").read_text()
+    # The same of the primary's whole unit: one line, and no loop within it.
+    fleet.start(0)
+    assert fleet.processes[0].wait(30) == 1
+    assert f"error: n0: {small_disk}" in (fleet.root / "s0.log").read_text()
 
 
 def test_a_disk_that_fills_while_training_ends_the_node_with_a_word(

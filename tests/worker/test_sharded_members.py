@@ -12,7 +12,7 @@ from tailtrain.errors import UnsupportedError
 from tailtrain.worker.sharded.checkpoints import BEGINNING
 from tailtrain.worker.sharded.config import load_sharded
 from tailtrain.worker.sharded.layout import whole_model
-from tailtrain.worker.sharded.members import Known, Member, holders, newest, shares
+from tailtrain.worker.sharded.members import Known, Member, holders, newest, shares, writers
 from tests.worker.sharded_fleet import ShardedFleet
 
 MakeFleet = Callable[..., Any]
@@ -42,6 +42,17 @@ def test_an_older_checkpoint_is_not_gone_on_from_while_the_newest_is_away(make_f
     assert newest(config, [member("n0", 0), member("n1", 0), *both])[0] == BEGINNING
     gone = [member("n2", 10, "departed", known=20), member("n3", 0, "departed", known=20)]
     assert newest(config, gone) == (gone[0].state, Known(10, ("n2",)))
+
+
+def test_checkpoints_are_written_where_there_is_room_the_primary_first(make_fleet: MakeFleet) -> None:
+    config = load_sharded(ShardedFleet(make_fleet(4), (1.0,) * 4, steps=1, microbatches=4).write(1))
+    all_four = [member(f"n{index}", 0) for index in range(4)]
+    division = shares(config, whole_model(config.worker.model), all_four)
+    assert writers(config, division, all_four) == (0, 1)
+    full = [replace(each, room=each.node in ("n0", "n2")) for each in all_four]
+    assert writers(config, division, full) == (0, division["n2"].rank)
+    with pytest.raises(UnsupportedError, match="no node that is here has room for a checkpoint"):
+        writers(config, division, [replace(each, room=False) for each in all_four])
 
 
 @pytest.mark.parametrize("strategy", ["pipelineParallel", "modelParallel"])

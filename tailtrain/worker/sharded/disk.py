@@ -8,7 +8,6 @@ import shutil
 from typing import TYPE_CHECKING
 
 from tailtrain.errors import WorkerError
-from tailtrain.worker.sharded.checkpoints import remove_halves
 
 if TYPE_CHECKING:
     from tailtrain.worker.config import WorkerConfig
@@ -35,17 +34,21 @@ def disk_error(worker: WorkerConfig, error: OSError) -> WorkerError:
     )
 
 
-def require_room(config: ShardedConfig) -> None:
-    """See that one more checkpoint fits, for any node may have to write them.
+def has_room(config: ShardedConfig) -> bool:
+    """Whether one more checkpoint fits: a node where none does trains, and writes none."""
+    return _free(config.worker) >= config.checkpoint_bytes
 
-    A node that ran out of room is started again by systemd: without this it would join the others, lose their
+
+def require_room(config: ShardedConfig) -> None:
+    """See that one more checkpoint fits on the primary: the final model is made there.
+
+    One that ran out of room is started again by systemd: without this it would join the others, lose their
     interval and its own, and so on for ever.
 
     Raises:
         WorkerError: it does not fit.
     """
     worker = config.worker
-    remove_halves(worker.run_dir / "checkpoints")
     free, needed = _free(worker), config.checkpoint_bytes
     if free < needed:
         raise WorkerError(

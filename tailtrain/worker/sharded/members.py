@@ -12,6 +12,7 @@ from torch.distributed import PrefixStore, TCPStore
 from tailtrain.errors import LostNodeError, PeerError, UnsupportedError
 from tailtrain.partition import Stage, cut, part_bytes
 from tailtrain.worker.sharded.checkpoints import BEGINNING, State, ledger_from_json, state_to_json
+from tailtrain.worker.sharded.disk import has_room
 from tailtrain.worker.sharded.layout import Piece, stage_pieces, tensor_pieces
 from tailtrain.worker.sharded.network import listen_on
 
@@ -39,11 +40,19 @@ class Known:
 
 @dataclass(frozen=True)
 class Member:
-    """A node that takes part: its name, the newest checkpoint that it has, the newest that it knows of."""
+    """A node that takes part.
+
+    Attributes:
+        node: its name.
+        state: the newest checkpoint that it has.
+        known: the newest that it knows of.
+        room: whether its disk has room for one more.
+    """
 
     node: str
     state: State
     known: Known
+    room: bool = True
 
 
 @dataclass(frozen=True)
@@ -96,6 +105,7 @@ def meet(
         "digest": config.digest,
         "node": config.worker.node,
         "state": state_to_json(held or BEGINNING),
+        "room": has_room(config),
         **known.to_json(),
     }
     table.set(str(place), json.dumps(word))
@@ -112,7 +122,7 @@ def meet(
                 expected=f"protocol {common[0]}, digest {common[1][:12]}",
                 fix="Deploy again, so that all have the same",
             )
-    found = {said["node"]: Member(said["node"], said["held"], said["known"]) for said in words}
+    found = {said["node"]: Member(said["node"], said["held"], said["known"], said["room"]) for said in words}
     order = [node.node for node in config.nodes if node.node in found]
     if len(order) != count:
         names = sorted(said["node"] for said in words)
@@ -140,6 +150,7 @@ def _read(content: bytes) -> dict[str, Any]:
             "node": str(raw["node"]),
             "held": held,
             "known": known_from_json(raw),
+            "room": bool(raw["room"]),
         }
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise PeerError("a node's word on itself cannot be read", found=repr(error)) from error
@@ -206,6 +217,26 @@ def _parts(config: ShardedConfig, whole: WholeModel, names: Sequence[str]) -> di
                 expected=f"{needed >> 20} MiB",
             )
     return result
+
+
+def writers(
+    config: ShardedConfig, division: Mapping[str, Share], members: Sequence[Member]
+) -> tuple[int, ...]:
+    """The ranks that write checkpoints: the primary, where it is active, and the first others, with room.
+
+    Raises:
+        UnsupportedError: none has room.
+    """
+    able = [member.node for member in members if member.room and member.node in division]
+    if not able:
+        raise UnsupportedError(
+            "no node that is here has room for a checkpoint",
+            host=", ".join(member.node for member in members),
+            expected=f"{config.checkpoint_bytes >> 20} MiB",
+            fix="Free room on one of them",
+        )
+    order = sorted(able, key=lambda node: (node != config.worker.primary, division[node].rank))
+    return tuple(division[node].rank for node in order[: config.checkpoint_nodes])
 
 
 def holders(members: Sequence[Member], state: State) -> list[int]:

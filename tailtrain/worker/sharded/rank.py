@@ -28,6 +28,7 @@ from tailtrain.worker.sharded.members import (
     newest,
     open_store,
     shares,
+    writers,
 )
 from tailtrain.worker.sharded.source import ChunkSource
 from tailtrain.worker.sharded.status import ShardedStatus
@@ -91,12 +92,14 @@ def run_rank(config: ShardedConfig, place: Place) -> None:
     try:
         state, known = newest(config, members)
         division = shares(config, whole, members)
+        writing = writers(config, division, members)
     except UnsupportedError as error:
         status.set("paused", f"{error}; waits for more nodes", members=names)
         time.sleep(_UNFIT_SECONDS)
         raise
     try:
-        _take_part(config, members, division, (state, known), (store, checkpoints, source, status))
+        taking = (state, known, writing)
+        _take_part(config, members, division, taking, (store, checkpoints, source, status))
     except RuntimeError as error:
         if worker.training.fault_tolerance:
             raise
@@ -114,12 +117,12 @@ def _take_part(
     config: ShardedConfig,
     members: Sequence[Member],
     division: dict[str, Share],
-    start: tuple[State, Known],
+    start: tuple[State, Known, tuple[int, ...]],
     tools: tuple[TCPStore, Checkpoints, BatchSource, ShardedStatus],
 ) -> None:
     """Train, or stand by, until the run is finished."""
     store, checkpoints, source, status = tools
-    (state, known), node = start, config.worker.node
+    (state, known, writing), node = start, config.worker.node
     names = [member.node for member in members]
     patience = timedelta(seconds=config.collective_timeout_seconds)
     dist.init_process_group(
@@ -131,7 +134,7 @@ def _take_part(
     )
     # A group does not take over the world's time-out: its own would be half an hour.
     group = dist.new_group([share.rank for share in division.values()], timeout=patience)
-    team = Team(tuple(names), division, _writers(config, division), group)
+    team = Team(tuple(names), division, writing, group)
     having = holders(members, state)
     holder = having[0] if having else 0
     status.set(
@@ -190,12 +193,6 @@ def _model(config: ShardedConfig, team: Team) -> ShardedModel:
         microbatch_size=worker.training.batch_size // config.microbatches,
         group=team.group,
     )
-
-
-def _writers(config: ShardedConfig, division: dict[str, Share]) -> tuple[int, ...]:
-    """The ranks that write checkpoints: the primary, where it is active, and the first others."""
-    order = sorted(division, key=lambda node: (node != config.worker.primary, division[node].rank))
-    return tuple(division[node].rank for node in order[: config.checkpoint_nodes])
 
 
 def _stand_by(store: TCPStore, state: State) -> State:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from tailtrain.errors import WorkerError
 from tailtrain.worker.sharded.agent_process import AgentProcess
+from tailtrain.worker.sharded.checkpoints import remove_halves
 from tailtrain.worker.sharded.disk import disk_error, is_of_the_disk, require_room
 from tailtrain.worker.sharded.ending import Ending
 from tailtrain.worker.sharded.fatal import FatalWord
@@ -86,7 +87,7 @@ class Supervisor:
                 hearing = open_hearing(self._config)
                 self._give_what_is_finished(hearing)
                 return
-            require_room(self._config)
+            remove_halves(self._config.worker.run_dir / "checkpoints")
             self._fatal = FatalWord(self._config)
             self._status.set("starting", "looks for the other nodes")
             hearing = open_hearing(self._config)
@@ -116,6 +117,8 @@ class Supervisor:
         while not self._stopping:
             host, words = chooser.choose()
             self._raise_if_over(words)
+            if self._config.worker.is_primary:
+                require_room(self._config)
             hearing.tell(host)
             if host is None:
                 self._status.set("waiting", hearing.why())
