@@ -44,12 +44,12 @@ dataset: $(VENV)/.ready
 
 test: tools lint test-unit test-worker test-lab
 
-# Hosts and trainings share the machine with all else that runs on it. A test of them that fails runs once more, and
-# the summary names it; what fails twice fails.
+# Hosts, trainings and transfers share the machine with all else that runs on it. A test that fails runs once more,
+# and the summary names it with its traceback; what fails twice fails.
 ONCE_MORE := -raR --reruns 1 --max-suite-reruns 4 --rerun-show-tracebacks
 
 test-unit: $(VENV)/.ready
-	$(BIN)/python -m pytest -m "not lab and not worker" tests
+	$(BIN)/python -m pytest $(ONCE_MORE) -m "not lab and not worker" tests
 
 # Some of these run Serf on this machine, which `tools` installs.
 test-worker: tools $(WORKER_VENV)/.ready
