@@ -111,7 +111,7 @@ def test_two_pulls_into_one_folder_at_once_neither_wait_for_nor_disturb_each_oth
         assert in_progress() == before
         first.send_signal(signal.SIGCONT)
         answer = json.loads(first.communicate(timeout=30)[0])
-    assert (quick["ok"], answer["ok"]) == (True, True)
+    assert (quick["ok"], answer["ok"]) == (True, True), (quick, answer)
     assert slow.names() == slow.there() == set(slow.chunks)
 
 
