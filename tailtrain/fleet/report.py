@@ -175,7 +175,10 @@ def _by_domain(validation: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
 
 
 def _left_behind(host: Host, plan: Plan) -> dict[str, Any] | FleetError:
-    """Progress, manifest, validation, status of one node, or why there is none (given back, not raised)."""
+    """Progress, manifest, validation, status of one node, or why there is none (given back, not raised).
+
+    A host that was set up anew after the run has validated the model, and has no progress and no status.
+    """
     folder = layout.run(plan.run_id)
     mark = "--tailtrain--"
     script = f"; echo; echo {mark}; ".join(
@@ -192,7 +195,7 @@ def _left_behind(host: Host, plan: Plan) -> dict[str, Any] | FleetError:
             "manifest": json.loads(manifest),
             "validation": json.loads(validation),
             "rounds": [json.loads(line) for line in progress.splitlines() if line.strip()],
-            "status": json.loads(status),
+            "status": json.loads(status) if status.strip() else {},
         }
     except ValueError:
         return FleetError("left no complete record of this run", host=host.name, found=output.complaint)
