@@ -118,11 +118,9 @@ def cut(
     if least_slowest == float("inf"):
         others = [node for node in nodes if node.name != keep]
         without = _search(layers, others, costs, microbatches, float("inf"), None)[1]
-        raise (
-            _one_does_not_fit(layers, nodes[kept], costs)
-            if kept is not None and without
-            else (_nothing_fits(layers, nodes, costs))
-        )
+        if kept is not None and without:
+            raise _one_does_not_fit(layers, nodes[kept], costs)
+        raise _nothing_fits(layers, nodes, costs)
     _, stages = _search(layers, nodes, costs, microbatches, least_slowest, kept)
     return stages
 

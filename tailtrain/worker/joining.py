@@ -58,7 +58,7 @@ def primary_to_serve(config: WorkerConfig, view: View) -> str:
     remembered = (config.run_dir / _PRIMARY_HAS_IT).exists()
     if config.is_primary or config.centralized or remembered or has_final_model(config):
         return ""
-    primary = next((peer.node for peer in config.coordination.peers if peer.role == "primary"), "")
+    primary = config.primary
     return "" if primary in view and view[primary].phase == "finished" else primary
 
 

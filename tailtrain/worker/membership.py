@@ -60,9 +60,7 @@ class Membership:
         self.offset = 0.0
         self.speed = 0.0
         self._peers = {peer.node for peer in config.coordination.peers}
-        self._primary = next(
-            (peer.node for peer in config.coordination.peers if peer.role == "primary"), config.node
-        )
+        self._primary = config.primary
         self._serving = swarm.serves() if swarm is not None else set()
         self._avoided: dict[str, float] = {}
         self._asked: Future[ClockReading | None] | None = None
