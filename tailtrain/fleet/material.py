@@ -39,7 +39,7 @@ def worker_code() -> tuple[str, bytes]:
     buffer = io.BytesIO()
     hashes = {}
     files = [
-        *(PACKAGE / name for name in ("__init__.py", "errors.py", "partition.py")),
+        *(PACKAGE / name for name in ("__init__.py", "errors.py", "partition.py", "spread.py")),
         *(PACKAGE / "data" / name for name in DATA_MODULES),
         *sorted((PACKAGE / "data").glob("pull*.py")),
         *sorted((PACKAGE / "worker").rglob("*.py")),

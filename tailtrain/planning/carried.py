@@ -73,7 +73,7 @@ def owned_now(
             if node.hostname in answers
         }
         if settings.shares_data:
-            chunks = [Chunk(chunk.sha256, chunk.rows) for chunk in dataset.train]
+            chunks = [Chunk(chunk.sha256, chunk.rows) for chunk in dataset.shared]
             ranges = {name: tuple(own) for name, own in disjoint(chunks, list(ranges), ranges).items()}
         found[dataset.domain] = {name: own for name, own in ranges.items() if own}
     return found
@@ -89,7 +89,7 @@ def placements_of(
     """Who owns which rows of each data set: what is in place stays, as far as the quotas allow."""
     placements: dict[str, Placement] = {}
     for dataset in datasets:
-        chunks = [Chunk(chunk.sha256, chunk.rows) for chunk in dataset.train]
+        chunks = [Chunk(chunk.sha256, chunk.rows) for chunk in dataset.shared]
         if settings.shares_data:
             placements[dataset.domain] = place(chunks, quotas[dataset.domain], owned[dataset.domain])
         else:

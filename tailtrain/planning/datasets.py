@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
+
+from tailtrain.spread import spread
 
 
 @dataclass(frozen=True)
@@ -16,7 +19,7 @@ class PlannedChunk:
 
 @dataclass(frozen=True)
 class PlannedDataset:
-    """One domain's data set. `records` counts the whole file, training and held out."""
+    """One domain's data set, in the manifest's order; `records` are all of the file's, held out or not."""
 
     domain: str
     file: str
@@ -25,6 +28,11 @@ class PlannedDataset:
     records: int
     train: tuple[PlannedChunk, ...]
     heldout: tuple[PlannedChunk, ...]
+
+    @cached_property
+    def shared(self) -> tuple[PlannedChunk, ...]:
+        """The training chunks in the order in which they are shared out."""
+        return spread(self.train)
 
     @property
     def train_records(self) -> int:

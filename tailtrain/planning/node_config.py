@@ -58,7 +58,7 @@ class OtherPeers(list[Encoded]):
 
 
 class Spans(list[list[int]]):
-    """What a node owns of a data set, by the places of chunks in the manifest; nobody may change it.
+    """What a node owns of a data set, by the places of chunks as they are shared out; nobody may change it.
 
     Each is [i, r, j, s]: from row r of training chunk i up to, and without, row s of training chunk j.
     """
@@ -82,7 +82,7 @@ class FleetSpans(dict[str, Spans]):
 
 def spans_of(dataset: PlannedDataset, placement: Placement) -> FleetSpans:
     """What each node owns of a data set, as short as it can be said."""
-    order = {chunk.sha256: index for index, chunk in enumerate(dataset.train)}
+    order = {chunk.sha256: index for index, chunk in enumerate(dataset.shared)}
     found = FleetSpans()
     for node, ranges in placement.items():
         spans = Spans()
@@ -91,7 +91,7 @@ def spans_of(dataset: PlannedDataset, placement: Placement) -> FleetSpans:
             last = spans[-1] if spans else None
             goes_on = last and (
                 last[2:] == [index, start]
-                or (start == 0 and last[2:] == [index - 1, dataset.train[index - 1].rows])
+                or (start == 0 and last[2:] == [index - 1, dataset.shared[index - 1].rows])
             )
             if last and goes_on:
                 last[2:] = [index, stop]

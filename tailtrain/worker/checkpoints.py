@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from tailtrain.worker.commit import Commit
     from tailtrain.worker.reading.shards import Shards
 
-_FORMAT = 2
+_FORMAT = 3
 _NAME = re.compile(r"round-(\d{6,})")
 _WEIGHTS, _OPTIMIZER, _STATE = "weights.safetensors", "optimizer.safetensors", "state.json"
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from tailtrain.worker.reading.shards import Shards
 
-PROTOCOL = 3
+PROTOCOL = 4
 _DIGEST_DIGITS = 64
 _MOST = 1 << 53  # beyond this a double no longer counts exactly
 

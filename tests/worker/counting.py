@@ -22,8 +22,7 @@ def records_read(shard: Shard, one: ShardProgress, chunks: Path, *, context: int
         reader = ShelfReader(shard, ChunkStore(chunks), context=context)
         reader.assign(ShardProgress(one.epoch, frozenset(), {index: place}), frozenset({index}))
         assert reader.open()
-        opened = reader._open
-        assert opened is not None
+        opened = reader._open[index]
         assert opened.place == place
-        total += opened.record + opened.block.ends[opened.window]
+        total += place.record + opened.block.ends[place.window]
     return total

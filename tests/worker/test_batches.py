@@ -149,10 +149,20 @@ def test_only_the_rows_of_the_share_are_read(tmp_path: Path) -> None:
     assert set(seen) == set(b"\0bc")
 
 
-def test_memory_is_bounded_by_a_shelf_of_ranges(tmp_path: Path) -> None:
-    """The reader of 40 chunks opens at most four to give its first window."""
+@pytest.mark.parametrize(
+    ("texts", "rows", "expected"),
+    [
+        pytest.param(["a" * 600_000] * 40, 1, 16, id="shelves of 2.4 MB: four are over 8 MiB"),
+        pytest.param(words(800, 1), 2, 256, id="small ones: 64 at most"),
+        pytest.param(["a" * 3_000_000] * 8, 1, 4, id="one of 12 MB is enough"),
+    ],
+)
+def test_memory_is_bounded_by_the_text_at_hand(
+    tmp_path: Path, texts: list[str], rows: int, expected: int
+) -> None:
+    """How many chunks are opened to give the first window."""
     directory = tmp_path / "chunks"
-    shard = _shard(directory, words(400, 1), rows=10)
+    shard = _shard(directory, texts, rows=rows)
     opened: list[str] = []
 
     class Watching(ChunkStore):
@@ -163,7 +173,16 @@ def test_memory_is_bounded_by_a_shelf_of_ranges(tmp_path: Path) -> None:
     reader = ShelfReader(shard, Watching(directory), context=CONTEXT)
     reader.assign(NOTHING_READ, WHOLE)
     reader.next_window()
-    assert len(opened) == 4
+    assert len(opened) == expected
+
+
+def test_a_batch_has_text_of_many_records(tmp_path: Path) -> None:
+    """Of 100 records of 600 bytes, 32 windows of 16: as if each window were drawn from all of them."""
+    texts = [chr(0x100 + index) * 300 for index in range(100)]
+    reader = _reader(_shard(tmp_path, texts, rows=5), tmp_path)
+    seen = [reader.next_window()[0].tobytes().decode(errors="ignore").strip("\0")[:1] for _ in range(32)]
+    # Of 32 draws from 100, 27.5 are different in the mean and 22 or fewer once in a thousand times.
+    assert len(set(seen)) > 22
 
 
 def test_an_open_shelf_stays_open_from_round_to_round(tmp_path: Path) -> None:
@@ -179,10 +198,10 @@ def test_an_open_shelf_stays_open_from_round_to_round(tmp_path: Path) -> None:
     for _ in range(5):
         reader.next_window()
         reader.assign(reader.progress, WHOLE)
-    assert len(opened) == 4
+    assert len(opened) == 8, "both shelves, once"
     reader.assign(NOTHING_READ, WHOLE)  # a round was lost
     reader.next_window()
-    assert len(opened) == 8
+    assert len(opened) == 16
 
 
 def test_a_damaged_or_missing_chunk_is_named(tmp_path: Path) -> None:

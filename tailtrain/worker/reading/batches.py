@@ -64,7 +64,7 @@ class BatchStream:
         self._readers: dict[tuple[str, str], ShelfReader] = {}
         self._progress: Progress = {}
         self._wanted: list[Wanted] = []
-        self._looked: tuple[int | None, ...] = ()
+        self._looked: tuple[object, ...] = ()
 
     def assign(self, progress: Progress, parts: Parts) -> None:
         """Read on from here: these parts of these shards."""
@@ -112,7 +112,7 @@ class BatchStream:
 
     def _look_ahead(self) -> None:
         """Say which chunks are lacking, if anything has changed since the last look."""
-        opened = (*self._store.changes, *(reader.opened for reader in self._readers.values()))
+        opened = (self._store.changes, *(reader.opened for reader in self._readers.values()))
         if opened == self._looked:
             return
         self._looked = opened

@@ -1,8 +1,8 @@
 """Records cut into windows.
 
 Records are taken until they fill a block. Long records are cut into pieces, the block's pieces are shuffled
-and joined by separators, and the block is cut into windows of `context` bytes. A file of a megabyte therefore
-does not fill batch after batch alone.
+and joined by separators, and the block is cut into windows of `context` bytes, which are taken in a shuffled
+order. So a batch has text of many records, and a file of a megabyte does not fill batch after batch alone.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import random
     from collections.abc import Iterator, Sequence
 
-_BLOCK_BYTES = 32 << 10
+_BLOCK_BYTES = 256 << 10
 _PIECE_WINDOWS = 4  # a piece of a long record is this many windows long
 _SEPARATOR = b"\x00"
 
@@ -26,23 +26,24 @@ Bytes: TypeAlias = npt.NDArray[np.uint8]
 
 @dataclass(frozen=True)
 class Block:
-    """Some records, cut: `ends[k]` records are complete once k windows were taken."""
+    """Some records, cut: `ends[k]` records are complete once the first k windows of `order` were taken."""
 
     data: Bytes
     records: int
+    order: tuple[int, ...]
     ends: tuple[int, ...]
     context: int
 
     @property
     def windows(self) -> int:
         """How many windows it has."""
-        return len(self.ends) - 1
+        return len(self.order)
 
     def window(self, index: int) -> tuple[Bytes, int]:
-        """One window of `context` + 1 bytes, and how many records it completes."""
+        """The window that is taken at this place: `context` + 1 bytes, and how many records it completes."""
         length = self.context + 1
         # The last window reaches back instead of being padded, so a few bytes of a block are seen twice.
-        first = max(0, min(index * self.context, len(self.data) - length))
+        first = max(0, min(self.order[index] * self.context, len(self.data) - length))
         window = self.data[first : first + length]
         if len(window) < length:
             window = np.concatenate([window, np.zeros(length - len(window), np.uint8)])
@@ -50,7 +51,7 @@ class Block:
 
 
 def cut(texts: Sequence[bytes], order: random.Random, context: int) -> Block:
-    """A block of these records, their pieces in the order that `order` gives."""
+    """A block of these records, its pieces and its windows in the orders that `order` gives."""
     size = _PIECE_WINDOWS * context
     pieces = [
         (record, text[first : first + size])
@@ -60,13 +61,24 @@ def cut(texts: Sequence[bytes], order: random.Random, context: int) -> Block:
     order.shuffle(pieces)
     data = np.frombuffer(b"".join(_SEPARATOR + piece for _, piece in pieces) + _SEPARATOR, np.uint8)
     windows = max(1, -(-(len(data) - 1) // context))
-    last_window = [0] * len(texts)
+    taken = list(range(windows))
+    order.shuffle(taken)
+    ends = _ends(pieces, taken, len(texts), context)
+    return Block(data, len(texts), tuple(taken), ends, context)
+
+
+def _ends(
+    pieces: Sequence[tuple[int, bytes]], taken: Sequence[int], records: int, context: int
+) -> tuple[int, ...]:
+    """How many records are complete after each window: those of which no piece is in a later one."""
+    place = np.argsort(taken)
+    last = np.zeros(records, np.int64)
     end = 0
     for record, piece in pieces:
-        end += 1 + len(piece)
-        last_window[record] = min(windows - 1, max(0, end - 1) // context)
-    completed = np.bincount(last_window, minlength=windows)
-    return Block(data, len(texts), (0, *(int(total) for total in np.cumsum(completed))), context)
+        begin, end = end, end + 1 + len(piece)
+        windows = place[begin // context : (end - 1) // context + 1]
+        last[record] = max(last[record], windows.max())
+    return (0, *(int(total) for total in np.cumsum(np.bincount(last, minlength=len(taken)))))
 
 
 def groups(texts: Sequence[bytes]) -> Iterator[list[bytes]]:

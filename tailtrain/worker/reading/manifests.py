@@ -5,9 +5,11 @@ from __future__ import annotations
 import hashlib
 import json
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from tailtrain.errors import WorkerError
+from tailtrain.spread import spread
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -34,6 +36,11 @@ class DataSet:
     train: tuple[Chunk, ...]
     heldout: tuple[Chunk, ...]
     byte_counts: tuple[int, ...]
+
+    @cached_property
+    def shared(self) -> tuple[Chunk, ...]:
+        """The training chunks in the order in which they are shared out."""
+        return spread(self.train)
 
 
 def load_data_set(state_dir: Path, domain: DomainConfig) -> DataSet:
@@ -72,7 +79,7 @@ def load_data_set(state_dir: Path, domain: DomainConfig) -> DataSet:
             raise WorkerError(what, field=domain.domain, found=min(strange))
     for node, spans in domain.others.items():
         for span in spans:
-            if span.last >= len(data_set.train) or span.stop > data_set.train[span.last].rows:
+            if span.last >= len(data_set.shared) or span.stop > data_set.shared[span.last].rows:
                 raise WorkerError(
                     "a share goes beyond the data set", host=node, field=domain.domain, found=span
                 )

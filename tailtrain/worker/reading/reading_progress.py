@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tailtrain.errors import PeerError
 
@@ -31,6 +31,23 @@ _MOST_NUMBERS = 1 << 16  # of one shard
 _SHARES_DIGITS = 16
 
 
+class Place(NamedTuple):
+    """Where reading goes on in a shelf.
+
+    Attributes:
+        record: the first of the block at hand.
+        window: the next one in the block.
+        done: how many records' worth was read; it follows from the others, for who has not the text.
+    """
+
+    record: int
+    window: int
+    done: int
+
+
+START = Place(0, 0, 0)
+
+
 @dataclass(frozen=True)
 class ShardProgress:
     """How far one shard has been read.
@@ -38,12 +55,12 @@ class ShardProgress:
     Attributes:
         epoch: the epoch at hand.
         finished: its shelves that were read to their ends; never all of them.
-        begun: for other shelves of it, the next window: first record of its block, and window in the block.
+        begun: for other shelves of it, where reading goes on.
     """
 
     epoch: int = 0
     finished: frozenset[int] = frozenset()
-    begun: Mapping[int, tuple[int, int]] = field(default_factory=dict)
+    begun: Mapping[int, Place] = field(default_factory=dict)
 
     def joined(self, other: ShardProgress, size: int) -> ShardProgress:
         """What either of two views knows of a shard of `size` shelves."""
@@ -53,23 +70,23 @@ class ShardProgress:
             self.epoch,
             self.finished | other.finished,
             {
-                shelf: max(self.begun.get(shelf, (0, 0)), other.begun.get(shelf, (0, 0)))
+                shelf: max(self.begun.get(shelf, START), other.begun.get(shelf, START))
                 for shelf in {*self.begun, *other.begun}
             },
             size,
         )
 
     def share(self, shard: Shard) -> float:
-        """How much of the epoch is done, 0 to 1, as far as it is known without reading: whole blocks."""
+        """How much of the epoch is done, 0 to 1."""
         if not shard.records or not (self.finished or self.begun):
             return 0.0
         shelves = shard.shelves(self.epoch)
         done = sum(shelves[index].records for index in self.finished)
-        done += sum(min(record, shelves[index].records) for index, (record, _) in self.begun.items())
+        done += sum(min(place.done, shelves[index].records) for index, place in self.begun.items())
         return done / shard.records
 
     def to_list(self, shares: str) -> list[Any]:
-        """As sent and stored: finished shelves as runs [first, last, ...], begun ones as triples."""
+        """As sent and stored: finished shelves as runs [first, last, ...], begun ones in fours."""
         runs: list[int] = []
         for shelf in sorted(self.finished):
             if runs and runs[-1] == shelf - 1:
@@ -80,15 +97,13 @@ class ShardProgress:
         return [shares, self.epoch, runs, begun]
 
 
-def progress_of(
-    epoch: int, finished: Iterable[int], begun: Mapping[int, tuple[int, int]], size: int
-) -> ShardProgress:
+def progress_of(epoch: int, finished: Iterable[int], begun: Mapping[int, Place], size: int) -> ShardProgress:
     """The progress in its one form: all shelves finished is the next epoch, a finished one is not begun."""
     done = frozenset(finished)
     if size and len(done) == size:
         return ShardProgress(epoch + 1)
     return ShardProgress(
-        epoch, done, {shelf: place for shelf, place in begun.items() if shelf not in done and place > (0, 0)}
+        epoch, done, {shelf: place for shelf, place in begun.items() if shelf not in done and place > START}
     )
 
 
@@ -181,12 +196,12 @@ def _read(raw: Any, who: str) -> tuple[str, ShardProgress]:
             and _whole([epoch, *runs, *begun])
             and len(runs) + len(begun) <= _MOST_NUMBERS
             and len(runs) % 2 == 0
-            and len(begun) % 3 == 0
+            and len(begun) % 4 == 0
             and _rising(runs)
         ):
             shelves = [range(runs[k], runs[k + 1] + 1) for k in range(0, len(runs), 2)]
             if sum(map(len, shelves)) <= _MOST_NUMBERS:
-                places = {begun[k]: (begun[k + 1], begun[k + 2]) for k in range(0, len(begun), 3)}
+                places = {begun[k]: Place(*begun[k + 1 : k + 4]) for k in range(0, len(begun), 4)}
                 return shares, ShardProgress(epoch, frozenset().union(*shelves), places)
     raise PeerError("a reading progress is not acceptable", host=who, found=repr(raw)[:80])
 
@@ -208,6 +223,7 @@ def _check_places(progress: ShardProgress, shard: Shard, who: str) -> None:
     for index in {*progress.finished, *progress.begun}:
         if index >= shard.size:
             raise PeerError("a shelf that a shard does not have", host=who, field=shard.node, found=index)
-    for index, (record, _) in progress.begun.items():
-        if record >= shelves[index].records:
-            raise PeerError("a record that a shelf does not have", host=who, field=shard.node, found=record)
+    for index, place in progress.begun.items():
+        most = max(place.record + 1, place.done)
+        if most > shelves[index].records:
+            raise PeerError("a record that a shelf does not have", host=who, field=shard.node, found=most)

@@ -117,27 +117,27 @@ def shards_of(config: WorkerConfig, data_sets: Mapping[str, DataSet]) -> Shards:
     found = []
     for domain in config.data:
         for node in config.nodes:
-            ranges = _ranges_of(domain, node, config, data_sets[domain.domain].train)
+            ranges = _ranges_of(domain, node, config, data_sets[domain.domain].shared)
             found.append(Shard(domain.domain, node, ranges, seed=config.seed))
     # A run that tolerates no loss stops at one; where all have all data, nothing is lost with a node.
     return Shards(config.node, found, taken_over=config.sharded and config.training.fault_tolerance)
 
 
 def _ranges_of(
-    domain: DomainConfig, node: str, config: WorkerConfig, train: Sequence[Chunk]
+    domain: DomainConfig, node: str, config: WorkerConfig, shared: Sequence[Chunk]
 ) -> tuple[RowRange, ...]:
     if node == config.node or not config.sharded:
         return domain.ranges
-    return tuple(part for span in domain.others.get(node, ()) for part in _spread(span, train))
+    return tuple(part for span in domain.others.get(node, ()) for part in _ranges(span, shared))
 
 
-def _spread(span: Span, train: Sequence[Chunk]) -> Iterable[RowRange]:
-    """A span as ranges of single chunks."""
+def _ranges(span: Span, shared: Sequence[Chunk]) -> Iterable[RowRange]:
+    """A span as ranges of single chunks, given in the order in which they are shared out."""
     for index in range(span.first, span.last + 1):
         start = span.row if index == span.first else 0
-        stop = span.stop if index == span.last else train[index].rows
+        stop = span.stop if index == span.last else shared[index].rows
         if start < stop:
-            yield RowRange(train[index].sha256, start, stop)
+            yield RowRange(shared[index].sha256, start, stop)
 
 
 def total_rows(ranges: Iterable[RowRange]) -> int:

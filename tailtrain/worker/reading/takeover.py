@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tailtrain.errors import PeerError
-from tailtrain.worker.reading.reading_progress import NOTHING_READ, Progress, ShardProgress
+from tailtrain.worker.reading.reading_progress import NOTHING_READ, START, Progress, ShardProgress
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -107,9 +107,9 @@ class _Left:
 def _left(shard: Shard, progress: ShardProgress) -> Iterator[_Left]:
     for shelf in shard.shelves(progress.epoch):
         if shelf.index not in progress.finished:
-            record, _ = progress.begun.get(shelf.index, (0, 0))
+            done = progress.begun.get(shelf.index, START).done
             begun = shelf.index in progress.begun
-            yield _Left(progress.epoch, shelf.index, shelf.records - record, begun)
+            yield _Left(progress.epoch, shelf.index, shelf.records - done, begun)
 
 
 def _distance(shard: Shard, shelf: _Left, node: str) -> float:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from tailtrain.worker.sharded.layout import WholeModel
 
-_FORMAT = "sharded 1"
+_FORMAT = "sharded 2"
 NAME = re.compile(r"round-(\d{6,})")
 STATE = "state.json"
 

@@ -128,10 +128,11 @@ def test_what_comes_is_known_before_the_paths_are() -> None:
 def test_spans_say_what_the_ranges_say(rows: list[int], first: list[int], then: list[int]) -> None:
     """After a change of the fleet too, which leaves nodes with rows here and there."""
     data = dataset("natural", "x", tuple(rows), (1,))
-    chunks = [Chunk(chunk.sha256, chunk.rows) for chunk in data.train]
+    chunks = [Chunk(chunk.sha256, chunk.rows) for chunk in data.shared]
+    rows = [chunk.rows for chunk in data.shared]
     quotas = [dict(zip("abcd", apportion(sum(rows), each), strict=False)) for each in (first, then)]
     placement = place(chunks, quotas[1], place(chunks, quotas[0]))
-    order = {chunk.sha256: index for index, chunk in enumerate(data.train)}
+    order = {chunk.sha256: index for index, chunk in enumerate(data.shared)}
     for node, spans in spans_of(data, placement).items():
         expanded = [
             (index, row)

@@ -181,7 +181,8 @@ def test_a_seventh_node_takes_its_share_and_little_else_moves() -> None:
         assert after.moved[each.domain] == moved.records
     assert set(before.moved.values()) == {0}
     assert Situation().plan().moved == {}
-    assert sum(len(host.chunks) for host in after.hosts if host.node.hostname in NAMES) <= 1
+    # A chunk that two nodes had a part of, and one of them has no longer, needs its second copy elsewhere.
+    assert all(len(host.chunks) <= 1 for host in after.hosts if host.node.hostname in NAMES)
 
 
 def test_every_record_has_one_owner_and_held_out_chunks_are_everywhere() -> None:

@@ -173,7 +173,7 @@ def test_what_is_lost_stands_last_before_the_summary() -> None:
 
 def test_the_summary_counts_hosts_chunks_and_bytes() -> None:
     assert summary(document()) == (
-        "Plan: 1 host to install, 5 to restart, 1 leaving; 45 chunks (2.7 MB) to send or fetch,"
+        "Plan: 1 host to install, 5 to restart, 1 leaving; 48 chunks (2.8 MB) to send or fetch,"
         " 16.0 MB to remove. Unknown: judge."
     )
     one = Situation(nodes=Situation().nodes[:1])

@@ -26,8 +26,8 @@ def test_a_first_install_names_hosts_packages_and_bytes() -> None:
     assert at_stake(Situation()) == [
         f"install the worker on {SIX}",
         f"install python3-venv with apt on {SIX}",
-        f"send 101 chunks (5.9 MB) to {SIX}",
-        f"have 97 chunks (5.4 MB) fetched by {SIX}",
+        f"send 102 chunks (6.0 MB) to {SIX}",
+        f"have 96 chunks (5.3 MB) fetched by {SIX}",
         f"train run {RUN} to its end, 1,000,000 tokens, and judge the model",
     ]
 

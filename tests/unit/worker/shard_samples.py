@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from hypothesis import strategies as st
 
 from tailtrain.worker.data_config import RowRange
-from tailtrain.worker.reading.reading_progress import Progress, ShardProgress, progress_of
+from tailtrain.worker.reading.reading_progress import Place, Progress, ShardProgress, progress_of
 from tailtrain.worker.reading.shards import Shard, Shards
 
 if TYPE_CHECKING:
@@ -32,6 +32,13 @@ def shards(node: str = "coder", *, taken_over: bool = True) -> Shards:
 SHARDS = shards()
 
 
+places = st.builds(
+    lambda record, window: Place(record, window, min(record + window, ROWS)),
+    st.integers(0, ROWS - 1),
+    st.integers(0, 5),
+)
+
+
 @st.composite
 def shard_views(draw: st.DrawFn, of: Shard) -> ShardProgress:
     """How far one shard may have been read."""
@@ -39,9 +46,7 @@ def shard_views(draw: st.DrawFn, of: Shard) -> ShardProgress:
         return ShardProgress()
     epoch = draw(st.integers(0, 2))
     finished = draw(st.frozensets(st.integers(0, of.size - 1)))
-    begun = draw(
-        st.dictionaries(st.integers(0, of.size - 1), st.tuples(st.integers(0, ROWS - 1), st.integers(0, 5)))
-    )
+    begun = draw(st.dictionaries(st.integers(0, of.size - 1), places))
     return progress_of(epoch, finished, begun, of.size)
 
 

@@ -20,7 +20,7 @@ from tailtrain.worker.ledger import (
     read_contribution,
     total_tokens,
 )
-from tailtrain.worker.reading.reading_progress import ShardProgress
+from tailtrain.worker.reading.reading_progress import Place, ShardProgress
 from tailtrain.worker.reading.shards import Shard, Shards
 
 KNOWN = ("a", "b", "c")
@@ -57,7 +57,7 @@ def contribution(node: str, **changes: Any) -> Contribution:
 def test_a_message_arrives_as_it_was_sent(
     before: Entry, tokens: int, loss: float | None, ledger: Any
 ) -> None:
-    progress = {("natural", "b"): ShardProgress(2, frozenset({0, 1, 5}), {3: (7, 1)})}
+    progress = {("natural", "b"): ShardProgress(2, frozenset({0, 1, 5}), {3: Place(7, 1, 7)})}
     sent = contribution(
         "a",
         before=before,

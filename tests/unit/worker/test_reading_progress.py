@@ -12,6 +12,7 @@ from tailtrain.errors import PeerError
 from tailtrain.worker.data_config import RowRange
 from tailtrain.worker.reading.reading_progress import (
     NOTHING_READ,
+    Place,
     Progress,
     ShardProgress,
     adopted_progress,
@@ -61,11 +62,11 @@ def test_the_last_shelf_of_an_epoch_begins_the_next_one() -> None:
     half, rest = frozenset(range(6)), frozenset(range(6, 12))
     joined = ShardProgress(3, half).joined(ShardProgress(3, rest), 12)
     assert joined == ShardProgress(4)
-    assert joined.joined(ShardProgress(3, half, {7: (5, 0)}), 12) == ShardProgress(4)
+    assert joined.joined(ShardProgress(3, half, {7: Place(5, 0, 5)}), 12) == ShardProgress(4)
 
 
 def test_a_shelf_that_one_finished_is_not_begun_for_the_other() -> None:
-    joined = ShardProgress(0, frozenset(), {2: (9, 1)}).joined(ShardProgress(0, frozenset({2})), 12)
+    joined = ShardProgress(0, frozenset(), {2: Place(9, 1, 9)}).joined(ShardProgress(0, frozenset({2})), 12)
     assert joined == ShardProgress(0, frozenset({2}))
 
 
@@ -76,8 +77,8 @@ def test_a_view_arrives_as_it_was_sent(view: Progress) -> None:
 
 
 def test_runs_of_finished_shelves_take_two_numbers() -> None:
-    view = ShardProgress(7, frozenset({0, 1, 2, 3, 8, 10, 11}), {4: (40, 2)})
-    assert view.to_list("x") == ["x", 7, [0, 3, 8, 8, 10, 11], [4, 40, 2]]
+    view = ShardProgress(7, frozenset({0, 1, 2, 3, 8, 10, 11}), {4: Place(40, 2, 41)})
+    assert view.to_list("x") == ["x", 7, [0, 3, 8, 8, 10, 11], [4, 40, 2, 41]]
 
 
 SHARES = CODER.shares
@@ -103,9 +104,11 @@ SHARES = CODER.shares
         {"natural": {"coder": [SHARES, 0, [0, 12], []]}},
         {"natural": {"coder": [SHARES, 0, [0, 1 << 50], []]}},
         {"natural": {"coder": [SHARES, 0, [], [3, 0]]}},
-        {"natural": {"coder": [SHARES, 0, [], [12, 1, 0]]}},
-        {"natural": {"coder": [SHARES, 0, [], [0, 5000, 0]]}},
-        {"natural": {"coder": [SHARES, 0, [], [0, "1", 0]]}},
+        {"natural": {"coder": [SHARES, 0, [], [3, 0, 1]]}},
+        {"natural": {"coder": [SHARES, 0, [], [0, 0, 1, 5000]]}},
+        {"natural": {"coder": [SHARES, 0, [], [12, 1, 0, 1]]}},
+        {"natural": {"coder": [SHARES, 0, [], [0, 5000, 0, 0]]}},
+        {"natural": {"coder": [SHARES, 0, [], [0, "1", 0, 0]]}},
         {"natural": {"coder": [SHARES, 0, list(range(1 << 17)), []]}},
         {f"d{index}": {} for index in range(5000)},
     ],
@@ -166,7 +169,7 @@ def test_a_node_that_left_is_left_out() -> None:
 
 def test_the_share_done_counts_records() -> None:
     shelves = CODER.shelves(5)
-    view: Progress = {CODER.key: progress_of(5, {0, 3}, {4: (7, 2)}, CODER.size)}
+    view: Progress = {CODER.key: progress_of(5, {0, 3}, {4: Place(5, 2, 7)}, CODER.size)}
     done = (shelves[0].records + shelves[3].records + 7) / CODER.records
     epochs = epochs_of(view, SHARDS)
     assert epochs["natural"]["coder"] == [5, pytest.approx(done, abs=1e-4)]

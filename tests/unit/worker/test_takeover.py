@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tailtrain.errors import PeerError
-from tailtrain.worker.reading.reading_progress import NOTHING_READ, Progress, ShardProgress
+from tailtrain.worker.reading.reading_progress import NOTHING_READ, START, Place, Progress, ShardProgress
 from tailtrain.worker.reading.takeover import deal, group_from_json, parts_of
 from tests.unit.worker.shard_samples import COUNTS, DOMAINS, NODES, SHARDS, groups, shards, views
 
@@ -57,7 +57,7 @@ def test_nobody_has_more_than_its_share_and_one_shelf(view: Progress, group: dic
             if key[0] != domain:
                 continue
             one = view.get(key, NOTHING_READ)
-            left = SHARDS.by_key[key].shelves(one.epoch)[index].records - one.begun.get(index, (0, 0))[0]
+            left = SHARDS.by_key[key].shelves(one.epoch)[index].records - one.begun.get(index, START).done
             records[member] = records.get(member, 0) + left
             largest, total = max(largest, left), total + left
         for member, load in records.items():
@@ -101,7 +101,7 @@ def test_a_shelf_that_was_begun_stays_with_who_began_it() -> None:
     before = deal(SHARDS, {}, group)
     begun = {node: next(i for i in range(12) if before[("natural", "coder"), i] == node) for node in group}
     view: Progress = {
-        ("natural", "coder"): ShardProgress(0, frozenset(), dict.fromkeys(begun.values(), (12, 0)))
+        ("natural", "coder"): ShardProgress(0, frozenset(), dict.fromkeys(begun.values(), Place(12, 0, 12)))
     }
     after = deal(SHARDS, view, group)
     assert {node: after[("natural", "coder"), index] for node, index in begun.items()} == {
