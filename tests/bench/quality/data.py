@@ -86,4 +86,4 @@ def _planned(chunks: Sequence[ChunkFile]) -> tuple[PlannedChunk, ...]:
 
 
 def _chunks(dataset: PlannedDataset) -> list[Chunk]:
-    return [Chunk(chunk.sha256, chunk.rows) for chunk in dataset.train]
+    return [Chunk(chunk.sha256, chunk.rows) for chunk in dataset.shared]

@@ -25,19 +25,19 @@ FLEET, SAME_TOKENS, SAME_TIME = "the fleet", "one machine, same tokens", "the fa
 ROUNDS, TOKENS = "rounds", "tokens"
 WALL = "a seed, all runs"
 USUAL = Job(
-    model={"layers": 1, "width": 16, "heads": 2, "context": 32},
+    model={"layers": 1, "width": 32, "heads": 2, "context": 64},
     training={
         "round_seconds": 1.0,
-        "batch_size": 128,
-        "learning_rate": 0.02,
-        "outer_learning_rate": 1.0,
-        "outer_momentum": 0.5,
+        "batch_size": 16,
+        "learning_rate": 0.005,
+        "outer_learning_rate": 0.7,
+        "outer_momentum": 0.9,
     },
-    target_tokens=24_000_000,
+    target_tokens=48_000_000,
     validation_bytes=131_072,
 )
-"""So small a model that a minute takes it to where more steps bring little; see README.md."""
-QUICK = replace(USUAL, target_tokens=6_000_000, validation_bytes=32_768)
+"""So small a model that minutes take it through a hundred rounds; see README.md."""
+QUICK = replace(USUAL, target_tokens=12_000_000, validation_bytes=65_536)
 _FASTEST = max(CORES, key=CORES.__getitem__)
 
 

@@ -82,8 +82,12 @@ def fleet(job: Job, data: Shared, seed: int, folder: Path) -> Trained:
 
 
 def alone(job: Job, data: Shared, seed: int, folder: Path, *, node: str, tokens: int) -> Trained:
-    """One node with nobody else, with as much processor time as it wants: tokens are what is compared."""
-    single = Job(job.model, {**job.training, "round_seconds": 1.0}, tokens, job.validation_bytes)
+    """One node with nobody else, with as much processor time as it wants: tokens are what is compared.
+
+    It trains as one machine does, without an outer step: that belongs to averaging.
+    """
+    training = {**job.training, "outer_learning_rate": 1.0, "outer_momentum": 0.0}
+    single = Job(job.model, training, tokens, job.validation_bytes)
     nodes = _nodes(single, data, seed, folder, [node])
     with nodes[0].training() as process:
         nodes[0].until("finished", process=process, seconds=_longest(job))
