@@ -77,7 +77,7 @@ def write_chunks(directory: Path, texts: list[str], rows: int) -> list[dict[str,
 def write_data_set(state_dir: Path, domain: str, texts: list[str], rows: int = 20) -> dict[str, Any]:
     """Chunks and manifest of one data set in a node's state directory; a tenth is held out.
 
-    Gives the domain's entry of worker.json with all training rows.
+    Gives the domain's entry of worker.json with all training rows, in the order in which they are shared out.
     """
     held = {text for text in texts if hashlib.sha256(text.encode()).digest()[0] < 26}
     training = [text for text in texts if text not in held]
@@ -100,7 +100,7 @@ def write_data_set(state_dir: Path, domain: str, texts: list[str], rows: int = 2
     return {
         "domain": domain,
         "manifest": name,
-        "ranges": [[entry["sha256"], 0, entry["rows"]] for entry in train],
+        "ranges": sorted([entry["sha256"], 0, entry["rows"]] for entry in train),
         "others": {},
         "heldout": [entry["sha256"] for entry in heldout],
     }
