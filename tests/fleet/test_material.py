@@ -56,11 +56,11 @@ def test_the_code_is_the_worker_s_alone() -> None:
     with tarfile.open(fileobj=io.BytesIO(worker_code()[1])) as tar:
         entries = tar.getmembers()
     names = [entry.name for entry in entries]
-    own = ["__init__", "errors", "partition"]
-    assert names[:3] == [f"tailtrain/{name}.py" for name in own]
+    own = ["__init__", "errors", "partition", "spread"]
+    assert names[:4] == [f"tailtrain/{name}.py" for name in own]
     assert "tailtrain/worker/config.py" in names
     # Of the rest of the project, what fetches chunks and keeps them.
-    others = {name for name in names[3:] if not name.startswith("tailtrain/worker/")}
+    others = {name for name in names[4:] if not name.startswith("tailtrain/worker/")}
     assert {name.rpartition("/")[0] for name in others} == {"tailtrain/data"}
     assert {"tailtrain/data/pull.py", "tailtrain/data/folder.py", "tailtrain/data/packs.py"} <= others
     assert not {name for name in others if name.endswith(("build.py", "send.py", "cache.py"))}
