@@ -48,7 +48,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         text_column: its column that became the chunks' `text`.
         columns: its columns, name and Arrow type.
         heldout_fraction: how much of it was to be held out.
-        train: chunks to train on, in reading order.
+        train: chunks to train on, in the file's order.
         heldout: chunks that are never trained on.
         train_records: rows of the train chunks.
         heldout_records: rows of the held-out chunks.

@@ -46,7 +46,7 @@ class Range(NamedTuple):
 
 
 Placement = dict[str, tuple[Range, ...]]
-"""Node to the ranges that it owns, in reading order (the order of the chunks in the data set)."""
+"""Node to the ranges that it owns, in the order of sharing out (`tailtrain.spread`), here: reading order."""
 
 
 def place(
@@ -57,7 +57,7 @@ def place(
     """Give every record exactly one owner, and every node exactly its quota.
 
     Args:
-        chunks: the data set's training chunks in reading order; their names differ.
+        chunks: the data set's training chunks, in the order in which they are shared out; their names differ.
         quotas: records per node, in inventory order; they add up to the records of all chunks.
         previous: the placement so far. Chunks and nodes that are gone are ignored, ranges are clipped to the
             chunk, and where two nodes claim a record the one that comes first in `quotas` has it.

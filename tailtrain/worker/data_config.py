@@ -34,7 +34,7 @@ class RowRange:
 class Span:
     """From row `row` of training chunk `first` up to, and without, row `stop` of training chunk `last`.
 
-    Chunks are counted as the manifest lists them.
+    Chunks are counted in the order in which they are shared out (`tailtrain.spread`).
     """
 
     first: int
@@ -50,7 +50,7 @@ class DomainConfig:
     Attributes:
         domain: its name.
         manifest: SHA-256 of its manifest.
-        ranges: the rows that this node owns, in the manifest's order, neighbours merged.
+        ranges: the rows that this node owns, in the order of sharing out, neighbours merged.
         others: the rows that each other node owns; of no nodes where every node has all data.
         heldout: chunks that nobody trains on.
     """

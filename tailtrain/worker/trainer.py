@@ -104,6 +104,7 @@ class Trainer:
                 _sleep_until(now + _IDLE_SECONDS if self._steps else min(ends, now + _IDLE_SECONDS), stopping)
                 waited += time.perf_counter() - before
                 continue
+            before = time.perf_counter()  # to open shelves takes seconds once in a while
             window = torch.from_numpy(batch.windows).to(self.device, torch.long)
             loss = next_byte_loss(self._model, window)
             self.weights.gradients.zero_()

@@ -24,5 +24,5 @@ def records_read(shard: Shard, one: ShardProgress, chunks: Path, *, context: int
         assert reader.open()
         opened = reader._open[index]
         assert opened.place == place
-        total += place.record + opened.block.ends[place.window]
+        total += place.record + int(opened.block.ends[place.window])
     return total

@@ -22,6 +22,7 @@ _PIECE_WINDOWS = 4  # a piece of a long record is this many windows long
 _SEPARATOR = b"\x00"
 
 Bytes: TypeAlias = npt.NDArray[np.uint8]
+Indices: TypeAlias = npt.NDArray[np.int32]
 
 
 @dataclass(frozen=True)
@@ -30,8 +31,8 @@ class Block:
 
     data: Bytes
     records: int
-    order: tuple[int, ...]
-    ends: tuple[int, ...]
+    order: Indices
+    ends: Indices
     context: int
 
     @property
@@ -43,11 +44,11 @@ class Block:
         """The window that is taken at this place: `context` + 1 bytes, and how many records it completes."""
         length = self.context + 1
         # The last window reaches back instead of being padded, so a few bytes of a block are seen twice.
-        first = max(0, min(self.order[index] * self.context, len(self.data) - length))
+        first = max(0, min(int(self.order[index]) * self.context, len(self.data) - length))
         window = self.data[first : first + length]
         if len(window) < length:
             window = np.concatenate([window, np.zeros(length - len(window), np.uint8)])
-        return window, self.ends[index + 1] - self.ends[index]
+        return window, int(self.ends[index + 1] - self.ends[index])
 
 
 def cut(texts: Sequence[bytes], order: random.Random, context: int) -> Block:
@@ -64,12 +65,10 @@ def cut(texts: Sequence[bytes], order: random.Random, context: int) -> Block:
     taken = list(range(windows))
     order.shuffle(taken)
     ends = _ends(pieces, taken, len(texts), context)
-    return Block(data, len(texts), tuple(taken), ends, context)
+    return Block(data, len(texts), np.array(taken, np.int32), ends, context)
 
 
-def _ends(
-    pieces: Sequence[tuple[int, bytes]], taken: Sequence[int], records: int, context: int
-) -> tuple[int, ...]:
+def _ends(pieces: Sequence[tuple[int, bytes]], taken: Sequence[int], records: int, context: int) -> Indices:
     """How many records are complete after each window: those of which no piece is in a later one."""
     place = np.argsort(taken)
     last = np.zeros(records, np.int64)
@@ -78,7 +77,7 @@ def _ends(
         begin, end = end, end + 1 + len(piece)
         windows = place[begin // context : (end - 1) // context + 1]
         last[record] = max(last[record], windows.max())
-    return (0, *(int(total) for total in np.cumsum(np.bincount(last, minlength=len(taken)))))
+    return np.concatenate([[0], np.cumsum(np.bincount(last, minlength=len(taken)))]).astype(np.int32)
 
 
 def groups(texts: Sequence[bytes]) -> Iterator[list[bytes]]:

@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from tailtrain.worker.reading.shards import Shard, Shelf
 
 
+_OBJECT_BYTES = 64  # of a bytes object and the list's reference to it, about
+
+
 class OpenShelf:
     """The block at hand of a shelf, and those after it.
 
@@ -31,8 +34,8 @@ class OpenShelf:
 
     Attributes:
         index: the shelf's.
-        bytes: of all its texts.
-        taken: a number that rises with every window, and follows from the place.
+        bytes: of memory that its texts take, about.
+        taken: a number that rises by one with every window of a block, and follows from the place.
         finished: whether its last window was taken.
     """
 
@@ -47,7 +50,7 @@ class OpenShelf:
         context: int,
     ) -> None:
         self.index, self.finished = shelf.index, False
-        self.bytes = sum(map(len, texts))
+        self.bytes = sum(map(len, texts)) + _OBJECT_BYTES * len(texts)
         self._shard, self._epoch, self._context = shard, epoch, context
         self._records = len(texts)
         shuffled = list(texts)

@@ -41,7 +41,7 @@ class Shard:
     Args:
         domain: the domain.
         node: who owns it.
-        ranges: the rows, in the manifest's order.
+        ranges: the rows, in the order in which they are shared out.
         seed: of the run.
 
     Attributes:

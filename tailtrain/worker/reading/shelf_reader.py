@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from tailtrain.worker.reading.records import ChunkStore
     from tailtrain.worker.reading.shards import Shard, Shelf
 
-_BYTES_AT_HAND = 8 << 20  # another shelf is opened below this
+_BYTES_AT_HAND = 4 << 20  # another shelf is opened below this
 _MOST_OPEN = 64  # places of begun shelves are in every message about progress
 _GOLDEN = (math.sqrt(5) - 1) / 2
 
@@ -27,9 +27,10 @@ _GOLDEN = (math.sqrt(5) - 1) / 2
 class ShelfReader:
     """Reads a part of a shard's epoch, or the whole shard, epoch after epoch.
 
-    Shelves that were begun come first, then in reading order; one of which a chunk is not here is passed over
-    until it is. Which shelves are open, and of which of them the next window is, follows from the progress
-    alone, so reading goes on elsewhere as it would have here.
+    Shelves are opened in reading order; one of which a chunk is not here is passed over until it is. Where
+    one node reads all of a shard and has its chunks, the open shelves are the first that are not finished,
+    begun or not, so they follow from the progress alone, and so does whose turn it is: who goes on from there
+    reads the same batches.
     """
 
     def __init__(self, shard: Shard, store: ChunkStore, *, context: int) -> None:
@@ -40,7 +41,7 @@ class ShelfReader:
         self._queue: list[int] = []
         self._open: dict[int, OpenShelf] = {}  # in the order of their numbers
         self._left: dict[int, float] = {}  # of the open ones, in the same order
-        self._taken = 0  # of the open ones together
+        self._taken = 0  # of the open ones together: OpenShelf.taken
         self._looked = -1  # the store's arrivals when no other shelf could be opened
         self._share_before, self._records, self._unopened = 0.0, 0, 0
 
@@ -53,14 +54,15 @@ class ShelfReader:
         same_epoch = progress.epoch == self._progress.epoch
         self._progress = progress
         wanted = range(self.shard.size) if part is None else sorted(part)
-        left = dict.fromkeys(index for index in wanted if index not in progress.finished)
+        left = [index for index in wanted if index not in progress.finished]
+        still = set(left)
         self._open = {
             index: shelf
             for index, shelf in self._open.items()
-            if same_epoch and index in left and progress.begun.get(index, START) == shelf.place
+            if same_epoch and index in still and progress.begun.get(index, START) == shelf.place
         }
         self._count()
-        self._begin(sorted(left, key=lambda index: index not in progress.begun))
+        self._begin(left)
 
     def _begin(self, queue: list[int]) -> None:
         """Have these shelves to read, in this order, those that are open among them."""
@@ -156,8 +158,9 @@ class ShelfReader:
     def _drawn(self) -> OpenShelf:
         """The shelf whose turn it is: all alike, and at the end of an epoch so that they finish together.
 
-        Multiples of the golden ratio are spread evenly over 0 to 1 (Weyl 1916), and the number of windows
-        taken is a part of the progress, so no other state is needed.
+        Multiples of the golden ratio are spread evenly over 0 to 1 (Weyl 1916). What is multiplied rises by
+        one with each window of a block, and follows from the places of the open shelves: there is no other
+        state.
         """
         shelves = list(self._open.values())
         at = self._taken * _GOLDEN % 1.0

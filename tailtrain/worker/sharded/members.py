@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from tailtrain.worker.sharded.config import ShardedConfig
     from tailtrain.worker.sharded.layout import WholeModel
 
-PROTOCOL = 2
+PROTOCOL = 3
 _MEET_SECONDS = 30.0
 
 

@@ -2,7 +2,7 @@
 
 The first stage needs a batch's inputs and the last its targets; neither needs a message where all read the
 same. The data are one shard of each domain, owned by all: its order follows from the seed and the manifest,
-memory stays bounded by a shelf of each domain, and a checkpoint keeps where reading stands in few numbers.
+memory stays bounded by a few shelves of each domain, and a checkpoint keeps where reading stands in numbers.
 """
 
 from __future__ import annotations

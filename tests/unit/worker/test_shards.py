@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 NODES = ("architect", "coder", "qfox")
 ROWS = (30, 5, 12, 40, 8)
 CHUNKS = tuple(Chunk(f"{index}" * 64, 100, rows) for index, rows in enumerate(ROWS))
-DATA_SETS = {"natural": DataSet(CHUNKS, (), ())}
+# In the file they are in another order than they are shared out.
+DATA_SETS = {"natural": DataSet(tuple(CHUNKS[place] for place in (3, 0, 4, 2, 1)), (), ())}
 # Who owns what: qfox two and a bit chunks, architect the rest of one and a gap later, coder what is left.
 SPANS = {
     "qfox": [(0, 0, 2, 4)],
