@@ -109,8 +109,11 @@ def run_rank(config: ShardedConfig, place: Place) -> None:
             found=plain(error),
             fix="Bring it back and resume: the run goes on from its newest checkpoint",
         ) from error
-    if place.number == 0:
+    try:
         _see_off(store, place.count)
+    except RuntimeError:
+        if place.number == 0:
+            raise  # the store is here
 
 
 def _take_part(
@@ -212,7 +215,11 @@ def _stand_by(store: TCPStore, state: State) -> State:
 
 
 def _see_off(store: TCPStore, count: int) -> None:
-    """The store ends with this process: stay until the others have read from it what they need."""
+    """Stay until all have finished.
+
+    The store ends with its process, and others may still need it; and a process that ends while another is in
+    the last barrier would look lost to it. Whoever finds the store gone knows that all have finished.
+    """
     ends = time.monotonic() + _FAREWELL_SECONDS
     while store.add("done", 0) < count and time.monotonic() < ends:
         time.sleep(_POLL_SECONDS / 10)
