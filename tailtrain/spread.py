@@ -32,7 +32,7 @@ def spread(chunks: Sequence[Chunk]) -> tuple[Chunk, ...]:
         chunks: of a data set to train on, in the manifest's order.
     """
     # A power of two: runs stay what they are while a data set grows, until it has doubled.
-    length = 1 << (-(-len(chunks) // _RUNS) - 1).bit_length() if chunks else 1
+    length = 1 << ((len(chunks) - 1) // _RUNS).bit_length()
     runs = [chunks[first : first + length] for first in range(0, len(chunks), length)]
     # A name is a hash already.
     return tuple(chunk for run in sorted(runs, key=lambda run: run[0].sha256) for chunk in run)

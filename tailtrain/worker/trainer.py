@@ -104,7 +104,7 @@ class Trainer:
                 _sleep_until(now + _IDLE_SECONDS if self._steps else min(ends, now + _IDLE_SECONDS), stopping)
                 waited += time.perf_counter() - before
                 continue
-            before = time.perf_counter()  # to open shelves takes seconds once in a while
+            began = time.perf_counter()  # without reading: to open shelves takes seconds once in a while
             window = torch.from_numpy(batch.windows).to(self.device, torch.long)
             loss = next_byte_loss(self._model, window)
             self.weights.gradients.zero_()
@@ -116,7 +116,7 @@ class Trainer:
                 records[node] = records.get(node, 0) + completed
             steps += 1
             if len(batch.windows) == self._batch_size:
-                took = time.perf_counter() - before
+                took = time.perf_counter() - began
                 step_seconds = 0.8 * step_seconds + 0.2 * took if step_seconds else took
         return Work(
             tokens=tokens,
