@@ -54,6 +54,11 @@ def run_at_hand(what: str, nodes: Sequence[NetworkNode], answers: Mapping[str, O
     return min(under_way or ours, default=None)
 
 
+def chunks_to_share(dataset: PlannedDataset) -> list[Chunk]:
+    """The training chunks as a placement takes them, in the order in which they are shared out."""
+    return [Chunk(chunk.sha256, chunk.rows) for chunk in dataset.shared]
+
+
 def owned_now(
     settings: Settings,
     nodes: Sequence[NetworkNode],
@@ -73,7 +78,7 @@ def owned_now(
             if node.hostname in answers
         }
         if settings.shares_data:
-            chunks = [Chunk(chunk.sha256, chunk.rows) for chunk in dataset.shared]
+            chunks = chunks_to_share(dataset)
             ranges = {name: tuple(own) for name, own in disjoint(chunks, list(ranges), ranges).items()}
         found[dataset.domain] = {name: own for name, own in ranges.items() if own}
     return found
@@ -89,7 +94,7 @@ def placements_of(
     """Who owns which rows of each data set: what is in place stays, as far as the quotas allow."""
     placements: dict[str, Placement] = {}
     for dataset in datasets:
-        chunks = [Chunk(chunk.sha256, chunk.rows) for chunk in dataset.shared]
+        chunks = chunks_to_share(dataset)
         if settings.shares_data:
             placements[dataset.domain] = place(chunks, quotas[dataset.domain], owned[dataset.domain])
         else:

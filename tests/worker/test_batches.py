@@ -104,18 +104,19 @@ def test_a_reader_that_cannot_have_all_shelves_open_goes_on_as_well(
     for seed in range(8):
         shard = _shard(tmp_path, texts, rows=1, seed=seed)
         reader = _reader(shard, tmp_path)
+
+        def goes_on(windows: int, shard: Shard = shard, reader: ShelfReader = reader) -> None:
+            again = _reader(shard, tmp_path, reader.progress)
+            for _ in range(windows):
+                assert again.next_window()[0].tobytes() == reader.next_window()[0].tobytes()
+
         for _ in range(12):
             at = reader.progress
-            expected = [reader.next_window()[0].tobytes() for _ in range(8)]
-            again = _reader(shard, tmp_path, at)
-            assert [again.next_window()[0].tobytes() for _ in range(8)] == expected
+            goes_on(8)
             reader.assign(at, WHOLE)
             reader.next_window()
         while reader.progress.epoch == 0:
-            at = reader.progress
-            expected = [reader.next_window()[0].tobytes() for _ in range(97)]
-            again = _reader(shard, tmp_path, at)
-            assert [again.next_window()[0].tobytes() for _ in range(97)] == expected
+            goes_on(97)
 
 
 @tolerant

@@ -6,9 +6,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tailtrain.data import cache
+from tailtrain.planning.carried import chunks_to_share
 from tailtrain.planning.datasets import PlannedChunk, PlannedDataset
 from tailtrain.planning.node_config import FleetSpans, spans_of
-from tailtrain.planning.placement import Chunk, Placement, place
+from tailtrain.planning.placement import Placement, place
 from tailtrain.spec import apportion
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ class Shared:
     def all_of(self, node: str) -> Shared:
         """The same data with this node as the owner of everything."""
         whole = {
-            dataset.domain: place(_chunks(dataset), {node: dataset.train_records})
+            dataset.domain: place(chunks_to_share(dataset), {node: dataset.train_records})
             for dataset in self.datasets
         }
         return Shared(self.folder, self.datasets, whole, {})
@@ -63,7 +64,7 @@ def shared(source: Path, folder: Path, cores: Mapping[str, float]) -> Shared:
     placements = {}
     for dataset in datasets:
         quotas = apportion(dataset.train_records, list(cores.values()))
-        placements[dataset.domain] = place(_chunks(dataset), dict(zip(cores, quotas, strict=True)))
+        placements[dataset.domain] = place(chunks_to_share(dataset), dict(zip(cores, quotas, strict=True)))
     spans = {dataset.domain: spans_of(dataset, placements[dataset.domain]) for dataset in datasets}
     return Shared(folder, datasets, placements, spans)
 
@@ -83,7 +84,3 @@ def _dataset(file: Path, domain: str, folder: Path) -> PlannedDataset:
 
 def _planned(chunks: Sequence[ChunkFile]) -> tuple[PlannedChunk, ...]:
     return tuple(PlannedChunk(chunk.sha256, chunk.bytes, chunk.rows) for chunk in chunks)
-
-
-def _chunks(dataset: PlannedDataset) -> list[Chunk]:
-    return [Chunk(chunk.sha256, chunk.rows) for chunk in dataset.shared]
